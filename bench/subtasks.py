@@ -21,6 +21,7 @@ from deputy.core.subtask.template import Template
 from deputy.core.subtask.template_match import TemplateIndex
 from deputy.engine.call import RUN
 from deputy.models.script_model import ScriptModel
+from deputy.options import DeputyOptions
 from deputy.wiring import open_runtime
 
 PARENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -50,21 +51,25 @@ _SCRIPT = ModelScript(
 )
 
 
+async def _no_answer(question: object) -> bool:
+    """Questions are left open: the runtime sends none of them here."""
+    return False
+
+
 async def suspended_parents(folder: Path) -> None:
     """Whole parents, each waiting for a subtask that waits for a person: all of them are in the journal alone."""
     model = ScriptModel(_SCRIPT, name="script:bench")
     ScriptModel.read = classmethod(lambda cls, path: model)  # one script for every open of it
     workspace = folder / "workspace"
     workspace.mkdir()
-    async with open_runtime(
+    options = DeputyOptions(
         workspace=workspace,
-        watch=lambda progress: None,
-        folder=folder / "home",
-        fsync="off",
+        home=folder / "home",
         policy=Policy(max_spawns=MANY, max_live=MANY, max_live_per_provider=MANY),
-        can_ask=True,
-        suspend_seconds=0.0,
-    ) as runtime:
+        approval="granted",
+        answer=_no_answer,
+    )
+    async with open_runtime(options, fsync="off", suspend_seconds=0.0) as runtime:
         idle = len(asyncio.all_tasks())
 
         async def fewer_than(tasks: int) -> None:

@@ -3,81 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from contextlib import AsyncExitStack
-from pathlib import Path
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import UNSET, Raw, UnsetType, json, structs
+from msgspec import Raw, json, structs
 
-from deputy.config import load_effective_settings
-from deputy.core.approval import cost_ceiling, cost_not_bounded, spawn_request
+from deputy.core.approval import spawn_request
 from deputy.core.errors import UnknownRun, Unquoted, UsageError
-from deputy.core.events import APPROVAL, RunOpened
-from deputy.core.fallback import INLINE, Candidate, Routing
-from deputy.core.guard import Policy
-from deputy.core.limits import NANOS_PER_DOLLAR, Budget
+from deputy.core.events import APPROVAL
+from deputy.core.limits import Budget
 from deputy.core.refinement import MAX_ROUNDS
-from deputy.core.request import ALWAYS_GRANTED, Grant, Lineage
-from deputy.core.role import ALL_TOOLS, Role, as_parent
+from deputy.core.request import ALWAYS_GRANTED, Grant
+from deputy.core.role import ALL_TOOLS
 from deputy.core.role import DELEGATE as DELEGATE_TOOL
 from deputy.core.task import Task
 from deputy.engine.call import DELEGATE, RUN, FanOut
-from deputy.engine.fallback import why_unavailable
 from deputy.engine.refine import REFINE
+from deputy.interfaces import cancel_tree, resume_policy
 from deputy.interfaces.awaited_calls import AwaitedCalls
 from deputy.interfaces.background import cause_of
-from deputy.interfaces.cancel_tree import stop, wait_until_finished
 from deputy.interfaces.event_stream import Broadcaster
 from deputy.interfaces.fanout_results import results_of
-from deputy.interfaces.nesting import admitted, nesting_of, refuse_below_run
+from deputy.interfaces.model_selection import ModelSelection
+from deputy.interfaces.nesting import refuse_below_run
 from deputy.interfaces.pending_approvals import all_asking, answer_to, find_pending
 from deputy.interfaces.questions import QuestionDispatcher
 from deputy.interfaces.refinement_call import arguments_of, refined
 from deputy.interfaces.resolve_agents import AgentResolver
-from deputy.interfaces.resume_policy import (
-    ensure_not_running,
-    finish_caller,
-    is_orphaned,
-    questions,
-    remaining_labels,
-    resume_run,
-    stopped_before,
-    tools_of,
-)
+from deputy.interfaces.run_submission import RunSubmitter
 from deputy.interfaces.task_sync import sync_tasks
-from deputy.interfaces.validation import (
-    check_concurrency,
-    check_id,
-    check_options,
-    check_prompt,
-    check_tasks,
-)
+from deputy.interfaces.validation import check_concurrency, check_id, check_prompt, check_tasks
+from deputy.options import DeputyOptions, takes
 from deputy.tools.function_tool import as_tool
 from deputy.tools.mcp_servers import PREFIX
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-    from deputy.core.approval import Answerer, ApprovalRequest, PriceBounds, Question
+    from deputy.core.approval import ApprovalRequest, Question
     from deputy.core.approval import Choice as ApprovalChoice
-    from deputy.core.effective_settings import EffectiveSettings
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
-    from deputy.core.redaction import Redactor
     from deputy.core.refinement import Evaluator
     from deputy.core.results import Result
     from deputy.core.state import State
-    from deputy.engine.agent_context import Approval
-    from deputy.engine.ports import Model, Tool
     from deputy.interfaces.pending_approvals import PendingApproval
     from deputy.interfaces.refinement_call import Refined
     from deputy.interfaces.resume_policy import Answer
-    from deputy.models.default_model import ModelChoice
     from deputy.project_tasks.orchestrator import CommandContext
 
-MANY = 100_000
 _ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
@@ -91,74 +66,14 @@ class Deputy:
     refuses. With `answer`, that function decides approvals and answers the questions of subagents.
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        models: Mapping[str, Model] | None = None,
-        workspace: str | Path = ".",
-        home: str | Path | None = None,
-        budget: Budget | None = None,
-        policy: Policy | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
-        approval: Approval | None = None,
-        answer: Answerer | None = None,
-        watch: Callable[[Progress], None] | None = None,
-        base_prompt: str = "",
-        trusts_project: bool | None = None,
-        allow: Collection[str] = ALL_TOOLS,
-        private: Sequence[str | Path] = (),
-        rules: EffectiveSettings | None = None,
-        fallback: bool | None = None,
-        inline: bool | None = None,
-    ) -> None:
-        check_options(
-            model=model,
-            models=models,
-            workspace=workspace,
-            home=home,
-            budget=budget,
-            policy=policy,
-            tools=tools,
-            approval=approval,
-            answer=answer,
-            watch=watch,
-            base_prompt=base_prompt,
-            private=private,
-            rules=rules,
-            allow=allow,
-        )
-        self._model = model
-        self._models = {} if models is None else dict(models)
-        self._model_is_named = model is not None
-        self._workspace = Path(workspace).absolute()
-        self._is_placed = str(workspace) != "."
-        self._home = None if home is None else Path(home).expanduser().absolute()
-        self._tools = tuple(map(as_tool, tools))
+    @takes(DeputyOptions)
+    def __init__(self, options: DeputyOptions) -> None:
+        self._options = options
+        self._settings = options.settings
+        self._tools = tuple(map(as_tool, options.tools))
         self._own = frozenset(one.name for one in self._tools)
         self._known = ALL_TOOLS | ALWAYS_GRANTED | self._own
-        self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
-        self._rules = load_effective_settings(str(workspace)) if rules is None else rules
-        self._routing = Routing(
-            falls_back=self._rules.fallback if fallback is None else fallback,
-            inline="session" if (self._rules.inline if inline is None else inline) else "never",
-        )
-        # Concurrency limits protect against models; a program may start thousands, unless it sets a policy.
-        self._counts_own = policy is not None
-        self._policy = policy or Policy(
-            max_depth=self._rules.max_depth,
-            repairs=self._rules.repairs,
-            max_spawns=self._rules.max_spawns,
-            max_live=MANY,
-            max_live_per_provider=MANY,
-        )
-        self._private = tuple(map(Path, private))
-        # A program approves by calling, unless the configuration refuses.
-        unsaid: Approval = "granted" if answer is None else "ask"
-        self._approval: Approval = approval or ("refuse" if self._rules.approval == "refuse" else unsaid)
-        self._answer = answer
-        self._base_prompt = base_prompt
-        self._trusts_project = trusts_project
+        self._grant = Grant(tools=frozenset(options.allow) | self._own, budget=options.budget or Budget())
         self._stack = AsyncExitStack()
         self._opened: Runtime | None = None
         self._is_closed = False
@@ -166,30 +81,19 @@ class Deputy:
         self._stopped: dict[str, frozenset[str]] = {}
         """By resumed run: the runs below it that were interrupted too, and continue when it ends."""
         self._going_on = asyncio.Lock()
-        self._watching = Broadcaster(watch)
+        self._watching = Broadcaster(options.watch)
 
     async def __aenter__(self) -> Self:
         if self._opened is not None or self._is_closed:
             found = Unquoted("a Deputy that was opened before")
             raise UsageError("Deputy", found, "create a new one for each `async with`")
-        self._opened = await self._stack.enter_async_context(
-            open_runtime(
-                workspace=self._workspace,
-                watch=self._watching.emit,
-                folder=self._home,
-                models=self._models,
-                policy=self._policy,
-                approval=self._approval,
-                can_ask=self._answer is not None,
-                tools=self._tools,
-                base_prompt=self._base_prompt,
-                trusts_project=self._trusts_project,
-                private=self._private,
-                rules=self._rules,
-            )
-        )
-        if self._answer is not None:
-            questions = QuestionDispatcher(self._opened.engine, self._answer)
+        runtime = open_runtime(self._options, tools=self._tools, watch=self._watching.emit)
+        self._opened = await self._stack.enter_async_context(runtime)
+        self.models = ModelSelection(self._opened, self._options)
+        """Which model and backend a task uses, and what that can cost; once this Deputy is open."""
+        self._submitter = RunSubmitter(self._opened, self._options, self.models)
+        if self._options.answer is not None:
+            questions = QuestionDispatcher(self._opened.engine, self._options.answer)
             self._watching.questions = await self._stack.enter_async_context(questions)
         return self
 
@@ -244,9 +148,9 @@ class Deputy:
     ) -> str:
         """Start a refinement without waiting for it; return the session id."""
         arguments = arguments_of(
-            task, evaluator, rounds=rounds, tools=tools, known=self._known, workspace=self._workspace
+            task, evaluator, rounds=rounds, tools=tools, known=self._known, workspace=self._options.root
         )
-        return await self._submit(command=REFINE, prompt=task, arguments=arguments, more={})
+        return await self._submit({}, command=REFINE, prompt=task, arguments=arguments)
 
     async def refined(self, session_id: str) -> Refined:
         """Wait for the end of a refinement, and return all its rounds."""
@@ -272,56 +176,49 @@ class Deputy:
             check_prompt(work)
             role = await self._resolver.role(agent, "agent")
             asked = None if role is None else role.seconds
-            seconds = self._rules.seconds(RUN, asked)
+            seconds = self._settings.seconds(RUN, asked)
             more = await self._runtime.servers.every()
-            return await self._submit(command=RUN, prompt=work, more=more, role=role, seconds=seconds)
-        concurrency = self._rules.concurrency if concurrency is None else concurrency
+            return await self._submit(more, command=RUN, prompt=work, role=role, seconds=seconds)
+        concurrency = self._settings.concurrency if concurrency is None else concurrency
         check_concurrency(concurrency)
         check_tasks(work)
         resolved, more = await self._resolver.prepare(work)
-        await self._check_costs(resolved)
-        tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in resolved)
+        await self.models.check_costs(resolved, self._grant.budget)
+        tasks = tuple(
+            structs.replace(task, timeout=self._settings.seconds(DELEGATE, task.timeout)) for task in resolved
+        )
         fan_out = FanOut(
             tasks=tasks,
             concurrency=concurrency,
             must_ask=must_ask,
-            cost=await self._most_cost(tasks) if must_ask else "",
+            cost=await self.models.max_cost(tasks) if must_ask else "",
             notes=notes,
             approval_timeout_seconds=approval_timeout_seconds,
-            is_counted=self._counts_own,
+            is_counted=self._options.policy is not None,
         )
-        session_id = await self._submit(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
+        session_id = await self._submit(more, command=DELEGATE, arguments=Raw(json.encode(fan_out)))
         if must_ask:
             await self._until_it_asks(session_id)
         return session_id
 
     async def preview(self, tasks: Sequence[Task], *, concurrency: int, notes: str = "") -> ApprovalRequest:
         """The approval request for these tasks, to show it without asking."""
-        model = (await self.default_model()).model
+        model = (await self.models.default()).model
         paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
         return spawn_request(
             tasks,
             tool=DELEGATE_TOOL,
             model=model,
-            cost=await self._most_cost(tasks),
+            cost=await self.models.max_cost(tasks),
             concurrency=concurrency,
             files=await self._runtime.services.files.open(self._grant).digests(paths),
             notes=notes,
         )
 
-    async def _most_cost(self, tasks: Sequence[Task]) -> str:
-        """The maximum cost of tasks, with the models that will really be used."""
-        default = (await self.default_model()).model
-        asked: dict[str, str] = {}
-        for name in dict.fromkeys(task.model or default for task in tasks):
-            candidate = await self.backend_for(name)
-            asked[name] = name if candidate is None else candidate.model
-        return cost_ceiling(tasks, lambda task: self.prices_of(asked[task.model or default])).text
-
     async def resolve_tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """The tasks with the tools, models and limits of the agents they name."""
         resolved = await self._resolver.resolve(tasks)
-        await self._check_costs(resolved)
+        await self.models.check_costs(resolved, self._grant.budget)
         return resolved
 
     async def outcome(self, session_id: str) -> Outcome:
@@ -332,7 +229,7 @@ class Deputy:
             return outcome
         async with self._going_on:
             try:
-                if await is_orphaned(self._runtime, session_id, self._stopped.get(session_id, ())):
+                if await resume_policy.is_orphaned(self._runtime, session_id, self._stopped.get(session_id, ())):
                     await self.resume_run(session_id)
             finally:
                 self._stopped.pop(session_id, None)
@@ -370,8 +267,8 @@ class Deputy:
         await self._check_place(state)
         # The task of an ended command must be released before the command claims it again.
         await self._sync_tasks()
-        before = await stopped_before(self._runtime, state)
-        await resume_run(self._runtime, state, answer, request, approval_timeout_seconds)
+        before = await resume_policy.stopped_before(self._runtime, state)
+        await resume_policy.resume_run(self._runtime, state, answer, request, approval_timeout_seconds)
         if before:
             self._stopped[session_id] = before
         if request is not None:
@@ -379,7 +276,7 @@ class Deputy:
 
     async def tools_of(self, session_id: str) -> frozenset[str]:
         """The tools that a run was granted."""
-        return await tools_of(self._runtime, await self.state(session_id))
+        return await resume_policy.tools_of(self._runtime, await self.state(session_id))
 
     async def not_allowed(self, tools: Collection[str]) -> tuple[str, ...]:
         """The tools among `tools` that exceed this Deputy's grant."""
@@ -399,19 +296,19 @@ class Deputy:
 
     async def finish_caller(self, session_id: str) -> None:
         """Update the call of a task, when all its tasks are completed."""
-        await finish_caller(self._runtime, session_id)
+        await resume_policy.finish_caller(self._runtime, session_id)
 
     async def questions(self, session_id: str) -> tuple[Question, ...]:
         """The open questions of a run, or of the tasks of a call."""
-        return await questions(self._runtime, await self.state(session_id))
+        return await resume_policy.questions(self._runtime, await self.state(session_id))
 
     async def ensure_not_running(self, session_id: str) -> None:
         """Raise when another process works on the run."""
-        await ensure_not_running(self._runtime, session_id)
+        await resume_policy.ensure_not_running(self._runtime, session_id)
 
     async def unfinished(self, session_id: str) -> tuple[str, ...]:
         """The labels of a call's tasks that a resume would continue or start."""
-        return await remaining_labels(self._runtime, await self.state(session_id))
+        return await resume_policy.remaining_labels(self._runtime, await self.state(session_id))
 
     async def state(self, session_id: str) -> State:
         """The state of a run."""
@@ -446,59 +343,15 @@ class Deputy:
     async def cancel(self, session_id: str) -> bool:
         """Stop a run and everything below it; return whether any of it was active or waited for a person."""
         check_id(session_id)
-        return await stop(self._runtime, session_id)
+        return await cancel_tree.stop(self._runtime, session_id)
 
     async def wait_until_finished(self, session_id: str) -> None:
         """Wait until every run below a run has finished; `cancel` only requests it."""
-        await wait_until_finished(self._runtime, session_id)
+        await cancel_tree.wait_until_finished(self._runtime, session_id)
 
     async def delivered(self, session_id: str) -> None:
         """Mark the result of a run as delivered; until then it is not pruned."""
         await self._runtime.engine.deliver(session_id, "caller")
-
-    async def default_model(self) -> ModelChoice:
-        """The model that is used when a task names none, and why."""
-        from deputy.models.default_model import ModelChoice, choose_model
-
-        if self._model is not None:
-            choice = ModelChoice(model=self._model, reason="chosen by the caller")
-        else:
-            choice = await choose_model(self._runtime.models, os.environ, self._rules.model)
-        self._runtime.models.check(choice.model)
-        self._model = choice.model
-        return choice
-
-    def missing_key(self, model: str) -> str | None:
-        """The provider whose key is missing for a model; None when there is a key."""
-        return self._runtime.models.missing_key(model)
-
-    async def missing_backend(self, model: str) -> str | None:
-        """The provider of a model that has neither a key nor an installed program; None when it can be used."""
-        provider = self.missing_key(model)
-        return None if provider is None or await self._runtime.backends.has_program(model) else provider
-
-    async def backend_for(self, model: str) -> Candidate | None:
-        """The backend and model that would run a task for `model` now; None when there is none.
-
-        The last candidate is the session's own model, inline, if that is allowed.
-        """
-        for candidate in self._runtime.backends.candidates(
-            model, falls_back=self._routing.falls_back, native_failures=0
-        ):
-            if await why_unavailable(candidate, self._runtime.backends) is None:
-                return candidate
-        own = (await self.default_model()).model
-        is_allowed = self._routing.falls_back and self._routing.inline != "never"
-        can_inline = is_allowed and own != model and self.missing_key(own) is None
-        return Candidate(backend=INLINE, model=own) if can_inline else None
-
-    def provider_of(self, model: str) -> str:
-        """The provider of a model."""
-        return self._runtime.models.provider_of(model)
-
-    def prices_of(self, model: str) -> PriceBounds:
-        """The known price bounds of a model."""
-        return self._runtime.models.prices_of(model)
 
     def command_context(self, *, approve: Callable[[Task, str], Awaitable[bool]] | None = None) -> CommandContext:
         """The context of task commands: see `deputy.project_tasks.orchestrator`."""
@@ -506,35 +359,26 @@ class Deputy:
         from deputy.project_tasks.orchestrator import CommandContext
         from deputy.project_tasks.task_file import TaskFile
 
-        async def choose_model(role: Role) -> str:
-            named = None if self._model_is_named else role.model
-            return named or (await self.default_model()).model
-
         async def approved(task: Task, model: str) -> bool:
             return True
 
         return CommandContext(
             engine=self._runtime.engine,
             agents=self._runtime.agents,
-            tasks=TaskFile(self._workspace),
-            settings=self._rules,
-            workspace=self._workspace,
-            choose_model=choose_model,
-            missing_backend=self.missing_backend,
+            tasks=TaskFile(self._options.root),
+            settings=self._settings,
+            workspace=self._options.root,
+            choose_model=self.models.for_role,
+            missing_backend=self.models.missing_backend,
             approve=approve or approved,
             sync_tasks=self._sync_tasks,
-            agents_by_command=load_command_agents(str(self._workspace)),
-            nesting=lambda session_id: asyncio.to_thread(nesting_of, session_id, self._policy.max_spawns),
+            agents_by_command=load_command_agents(str(self._options.root)),
+            nesting=self._submitter.nesting,
         )
 
     async def new_session_id(self) -> str:
         """A new session id."""
         return await self._runtime.engine.new_id()
-
-    @property
-    def redactor(self) -> Redactor:
-        """The redactor for text that is shown."""
-        return self._runtime.services.redactor
 
     def events(self) -> AsyncIterator[Progress]:
         """The events of subagents as they happen, until this Deputy is closed or you leave the loop."""
@@ -556,20 +400,6 @@ class Deputy:
             of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known
         )
 
-    async def _check_costs(self, tasks: Sequence[Task]) -> None:
-        """Refuse cost limits for models without known prices, before anything is approved or spent."""
-        for index, task in enumerate(tasks):
-            # Without a cost limit the default model need not be known yet.
-            if task.budget.cost is not None or self._grant.budget.cost is not None:
-                model = task.model or (await self.default_model()).model
-                self._check_cost(task.budget, model, f"tasks[{index}].budget.cost")
-                self._check_cost(self._grant.budget, model, "budget.cost")
-
-    def _check_cost(self, budget: Budget, model: str, field: str) -> None:
-        # A CLI backend reports its cost itself.
-        if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
-            raise UsageError(field, Unquoted(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_bounded(model))
-
     async def _until_it_asks(self, session_id: str) -> None:
         """Wait until the run has recorded its question, so that it can be answered."""
         while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  the status is in the journal
@@ -581,53 +411,12 @@ class Deputy:
         return outcome
 
     async def _sync_tasks(self) -> None:
-        await asyncio.to_thread(sync_tasks, self._workspace, self._runtime.folder)
+        await asyncio.to_thread(sync_tasks, self._options.root, self._runtime.folder)
 
-    async def _submit(
-        self,
-        *,
-        command: str,
-        more: dict[str, bool],
-        prompt: str = "",
-        arguments: Raw | UnsetType = UNSET,
-        role: Role | None = None,
-        seconds: float | None = None,
-    ) -> str:
-        # The model given to this Deputy wins over the model of an agent definition.
-        named = None if self._model_is_named or role is None else role.model
-        model = named or (await self.default_model()).model
-        own = structs.replace(self._grant, tools=self._grant.tools | self._resolver.allowed(more))
-        if command != DELEGATE:
-            self._check_cost(own.budget, model, "budget.cost")
-        if self.missing_key(model) is None:
-            self._runtime.models.open(model)
-        session_id = await self._runtime.engine.new_id()
-        nesting = await asyncio.to_thread(nesting_of, session_id, self._policy.max_spawns)
-        own = own if nesting is None else structs.replace(own, budget=own.budget.narrowed(nesting.budget))
-        granted = own if role is None else as_parent(role, own)
-        agent, now = None if role is None else role.name, self._runtime.services.world.now()
-        if nesting is not None and command == RUN:
-            lineage = admitted(
-                session_id, nesting, prompt, self._policy, agent=agent, grant=granted, seconds=seconds, now=now
-            )
-        else:
-            deadline = None if seconds is None else now + seconds
-            above = None if nesting is None else nesting.lineage
-            lineage = Lineage.root(session_id, agent=agent, deadline=deadline, above=above)
-        start = RunOpened(
-            lineage=lineage,
-            model=model,
-            grant=granted,
-            seconds=seconds,
-            role=role,
-            routing=structs.replace(self._routing, session_model=model),
-            command=command,
-            workspace=str(self._workspace),
-            prompt=prompt,
-            arguments=arguments,
-        )
-        await self._runtime.engine.submit(session_id, start)
-        return session_id
+    async def _submit(self, more: dict[str, bool], **how: Any) -> str:
+        """Submit a run with the tools of this Deputy, and those of MCP servers that it may use."""
+        tools = self._grant.tools | self._resolver.allowed(more)
+        return await self._submitter.submit(structs.replace(self._grant, tools=tools), **how)
 
     async def _await_call(self, session_id: str, work: Awaitable[_R]) -> _R:
         return await self._waiting.add(self._runtime.engine, session_id, work)
@@ -636,10 +425,10 @@ class Deputy:
         """Refuse to resume a run of another workspace, unless this workspace was given explicitly."""
         root = None if state.lineage is None else await self._runtime.engine.get(state.lineage.root_id)
         recorded = "" if root is None else root.workspace
-        if self._is_placed or recorded in ("", str(self._workspace)):
+        if str(self._options.workspace) != "." or recorded in ("", str(self._options.root)):
             return
         raise UsageError(
-            "workspace", str(self._workspace), f"this run works in {recorded}; use Deputy(workspace={recorded!r})"
+            "workspace", str(self._options.root), f"this run works in {recorded}; use Deputy(workspace={recorded!r})"
         )
 
 
@@ -655,7 +444,8 @@ def run_sync(
         for number, one in enumerate(tasks, start=1)
     ]
     check_tasks(given)
-    if _is_on_a_loop():
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
         raise UsageError("run_sync", Unquoted("a running event loop"), "await `Deputy.delegate` there instead")
 
     async def run() -> tuple[Outcome, ...]:
@@ -663,11 +453,3 @@ def run_sync(
             return await deputy.delegate(given, concurrency=concurrency)
 
     return asyncio.run(run())
-
-
-def _is_on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.agents.workspace_agents import WorkspaceAgents, is_trusted
-from deputy.config import load_catalog, load_effective_settings, load_fallback_tables, load_user, mcp_servers
+from deputy.config import load_catalog, load_fallback_tables, load_user, mcp_servers
 from deputy.core.events import RunOpened
 from deputy.core.guard import Policy
 from deputy.core.provider_keys import ProviderKeys
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.core.redaction import Redactor
     from deputy.core.request import Grant
-    from deputy.engine.agent_context import Approval
     from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Worktree
     from deputy.engine.ports.durable import RunStart
     from deputy.journal.sqlite.sqlite_journal import Fsync, SqliteLease
     from deputy.models.factory import ModelFactory
+    from deputy.options import DeputyOptions
     from deputy.processes.child_process import StopSignal
     from deputy.processes.evaluator_script import ProgramScripts
     from deputy.tools.git_worktrees import GitWorktrees
@@ -58,6 +58,7 @@ _DAY_SECONDS = 86_400.0
 _TIDY_SECONDS = 3.0
 """Time for git to remove old worktrees at start-up; `deputy prune` removes the rest."""
 _GRANTS = 64
+_MANY = 100_000
 SEARCHES = 8
 """The maximum number of search and conversion processes at once."""
 
@@ -120,40 +121,29 @@ class Runtime:
 
 @asynccontextmanager
 async def open_runtime(
+    options: DeputyOptions,
     *,
-    workspace: Path,
-    watch: Callable[[Progress], None],
-    folder: Path | None = None,
-    policy: Policy | None = None,
-    approval: Approval = "granted",
-    can_ask: bool = False,
-    fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
-    private: Sequence[Path] = (),
-    rules: EffectiveSettings | None = None,
-    base_prompt: str = "",
+    watch: Callable[[Progress], None] | None = None,
+    fsync: Fsync | None = None,
     windows: Mapping[str, int] | None = None,
     ranker: Ranker | None = None,
-    models: Mapping[str, Model] | None = None,
     suspend_seconds: float = SUSPEND_SECONDS,
-    trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open journal, models and engine; on exit, active runs stop where they can be resumed.
 
-    `models` adds models by name.
+    `watch` gets every event instead of `options.watch`.
     """
-    parts = _runtime_parts(workspace, folder, rules)
+    parts = _runtime_parts(options)
     await asyncio.to_thread(_prune_expired, parts)
-    async with _open_services(parts, fsync, {} if models is None else models) as (journal, opened, servers, keys):
-        if trusts_project is None:
-            trusts_project = is_trusted(workspace, parts.settings.agents.trusted)
-        agents = WorkspaceAgents(workspace, opened.usable, trusts_project=trusts_project)
-        own = (parts.folder, *private)
-        backends = _find_backends(parts, own, journal, opened)
+    async with _open_services(parts, fsync, options.models or {}) as (journal, opened, servers, keys):
+        agents = WorkspaceAgents(options.root, opened.usable, trusts_project=_trusts_project(parts, options))
+        private = (parts.folder, *map(Path, options.private))
+        backends = _find_backends(parts, private, journal, opened)
         services = Services(
             world=SystemWorld(journal.clock.now),
             open_model=opened.open,
-            open_tools=_toolboxes(parts, own, tuple(tools), servers),
+            open_tools=_toolboxes(parts, private, tuple(tools), servers),
             max_cost_nanos=opened.max_cost_nanos,
             thinking=opened.thinking,
             windows=windows or {},
@@ -163,11 +153,11 @@ async def open_runtime(
             idle_seconds=parts.effective.idle_seconds,
             redactor=parts.redactor,
             keys=keys,
-            watch=watch,
-            policy=_policy(parts, policy),
-            base_prompt=base_prompt,
-            approval=approval,
-            can_ask=can_ask,
+            watch=watch or options.watch or _no_watch,
+            policy=_policy(parts, options.policy),
+            base_prompt=options.base_prompt,
+            approval=options.approves,
+            can_ask=options.answer is not None,
             flow_tools=_flow_tools(parts, opened, agents, backends),
             scripts=_scripts(parts),
             nested=partial(_nested, journal),
@@ -201,17 +191,27 @@ class _RuntimeParts:
     effective: EffectiveSettings
 
 
-def _runtime_parts(workspace: Path, folder: Path | None, effective: EffectiveSettings | None) -> _RuntimeParts:
-    made = home.make_home(home.home_path() if folder is None else folder)
+def _runtime_parts(options: DeputyOptions) -> _RuntimeParts:
+    folder = home.make_home(options.folder or home.home_path())
     redactor = process_redactor()
     return _RuntimeParts(
-        workspace=workspace,
-        folder=made,
+        workspace=options.root,
+        folder=folder,
         redactor=redactor,
-        files=WorkspaceFiles(workspace, made, redactor),
+        files=WorkspaceFiles(options.root, folder, redactor),
         settings=load_user(),
-        effective=load_effective_settings(str(workspace)) if effective is None else effective,
+        effective=options.settings,
     )
+
+
+def _trusts_project(parts: _RuntimeParts, options: DeputyOptions) -> bool:
+    if options.trusts_project is not None:
+        return options.trusts_project
+    return is_trusted(parts.workspace, parts.settings.agents.trusted)
+
+
+def _no_watch(progress: Progress) -> None:
+    """Ignore an event."""
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -386,7 +386,8 @@ async def _native_failures(journal: SqliteJournal, root: str) -> int:
 def _policy(parts: _RuntimeParts, given: Policy | None) -> Policy:
     """The given policy, with the user's settings for every limit that has its default value."""
     effective, said, usual = parts.effective, parts.settings.subtasks, Policy()
-    policy = given or usual
+    # Concurrency limits protect against models; a program may start thousands, unless it sets a policy.
+    policy = given or Policy(max_live=_MANY, max_live_per_provider=_MANY)
     users = {"max_depth": effective.max_depth, "max_spawns": effective.max_spawns, "repairs": effective.repairs}
     # The subtask depth and its ceiling belong together: both are the user's or neither.
     if (policy.max_subtask_depth, policy.subtask_depth_ceiling) == (

@@ -20,6 +20,7 @@ from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.interfaces.pending_approvals import answer_to, find_pending
 from deputy.journal.sqlite.reader import JournalReader
 from deputy.models.script_model import ScriptModel
+from deputy.options import DeputyOptions
 from deputy.wiring import open_runtime
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ async def approve(runtime: Any, run: str, choice: str = "yes") -> None:
         await asyncio.sleep(0.002)
     sent = answer_to(asking, choice, digest=asking.digest, now=time.time())
     await runtime.engine.send(sent.run, "approval", sent.decision, key=sent.key)
+
+
+async def _never_asked(question: Any) -> bool:
+    raise AssertionError("the runtime itself asks nobody")
 
 
 class House:
@@ -88,14 +93,14 @@ class House:
         assert [turn for model in self._scripted for turn in model.unasked()] == []
 
     @asynccontextmanager
-    async def open(self, window: int | None = None, **options: Any):
+    async def open(self, window: int | None = None, *, can_ask: bool = False, **options: Any):
+        how = {name: options.pop(name) for name in ("tools", "fsync", "ranker", "suspend_seconds") if name in options}
+        given = {"workspace": self.workspace, "home": self.home, "models": self.given, "approval": "granted"}
         async with open_runtime(
-            workspace=self.workspace,
+            DeputyOptions(**{**given, **options}, answer=_never_asked if can_ask else None),
             watch=self._watch,
-            folder=self.home,
             windows={} if window is None else {self.model: window},
-            models=self.given,
-            **options,
+            **how,
         ) as runtime:
             yield runtime
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.errors import UsageError
-from deputy.core.guard import Policy
-from deputy.core.limits import Budget
 from deputy.core.refinement import MOST_ROUNDS, AgentEvaluator
 from deputy.core.task import Task, read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
 
     from deputy.core.field_readers import FieldProblem
+    from deputy.core.limits import Budget
     from deputy.core.refinement import Evaluator
 
 MAX_TIMEOUT_SECONDS = 30 * 86400.0
@@ -64,61 +62,6 @@ def check_id(session_id: object) -> None:
     """Raise unless it is a text."""
     if not isinstance(session_id, str) or not session_id:
         raise UsageError("session_id", session_id, "give the session id of a run, as `outcome.session_id` has it")
-
-
-def check_options(**options: Any) -> None:
-    """Raise unless every option of Deputy has the right type."""
-    for name, value in options.items():
-        is_right, right = _OPTIONS[name]
-        if not is_right(value):
-            raise UsageError(name, value, right)
-    for index, tool in enumerate(options["tools"]):
-        if not callable(tool) and not (hasattr(tool, "schema") and hasattr(tool, "run")):
-            text = "give a typed function; the built-in tools of a task are named in Task(tools=…)"
-            raise UsageError(f"tools[{index}]", tool, text)
-
-
-_OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "model": (
-        lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
-        "give 'provider:model', an alias, or None for the default",
-    ),
-    "models": (
-        lambda value: value is None or _are_models(value),
-        "give a dict of models, each with a `stream`, by the names they are asked by",
-    ),
-    "workspace": (
-        lambda value: isinstance(value, str | Path) and Path(value).is_dir(),
-        "give a directory that exists",
-    ),
-    "home": (lambda value: value is None or (isinstance(value, str | Path) and bool(str(value))), "give a path"),
-    "budget": (lambda value: value is None or isinstance(value, Budget), "give a deputy.Budget"),
-    "policy": (lambda value: value is None or isinstance(value, Policy), "give a deputy.Policy"),
-    "tools": (lambda value: isinstance(value, list | tuple), "give a list of typed functions"),
-    "approval": (lambda value: value in (None, "granted", "ask", "refuse"), "give 'granted', 'ask' or 'refuse'"),
-    "answer": (lambda value: value is None or callable(value), "give an async function that takes a deputy.Question"),
-    "watch": (lambda value: value is None or callable(value), "give a function that takes a deputy.Progress"),
-    "allow": (
-        lambda value: _members(value) is not None and all(isinstance(one, str) for one in _members(value) or ()),
-        "give the names of tools",
-    ),
-    "private": (
-        lambda value: all(isinstance(one, str | Path) for one in _members(value) or ()) and _members(value) is not None,
-        "give a list of paths",
-    ),
-    "rules": (
-        lambda value: value is None or isinstance(value, EffectiveSettings),
-        "give deputy.core.effective_settings.EffectiveSettings, or None",
-    ),
-    "base_prompt": (lambda value: isinstance(value, str), "give a text"),
-}
-
-
-def _are_models(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    models = cast("dict[object, object]", value)
-    return all(isinstance(name, str) and hasattr(model, "stream") for name, model in models.items())
 
 
 def _members(value: object) -> tuple[object, ...] | None:

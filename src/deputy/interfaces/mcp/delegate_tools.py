@@ -137,9 +137,9 @@ async def _checked(call: McpCall) -> DelegateCall:
         raise DeputyError(_REFUSED)
     deputy = await call.server_state.deputy()
     wanted = structs.replace(wanted, tasks=await deputy.resolve_tasks(wanted.tasks))
-    default = (await deputy.default_model()).model
+    default = (await deputy.models.default()).model
     for model in dict.fromkeys(task.model or default for task in wanted.tasks):
-        if (provider := await deputy.missing_backend(model)) is not None:
+        if (provider := await deputy.models.missing_backend(model)) is not None:
             raise DeputyError(cannot_spawn(model, provider))
     return wanted
 

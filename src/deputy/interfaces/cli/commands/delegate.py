@@ -145,7 +145,7 @@ async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event,
 
     async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
         deputy, lines = live.deputy, live.result_lines
-        chosen = (await deputy.default_model()).model
+        chosen = (await deputy.models.default()).model
         call = structs.replace(call, tasks=await deputy.resolve_tasks(call.tasks))
         backends = await _routing(deputy, call, chosen) if shows_routing else ""
         if not shows_routing:
@@ -200,12 +200,12 @@ async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
     lines: list[str] = []
     for task in call.tasks:
         name = task.model or model
-        way = await deputy.backend_for(name)
+        way = await deputy.models.backend_for(name)
         if way is None:
-            lines.append(f"[{task.label}] {cannot_spawn(name, deputy.provider_of(name))}")
+            lines.append(f"[{task.label}] {cannot_spawn(name, deputy.models.provider_of(name))}")
             continue
         # The approval says once for all tasks why a cost is not bounded.
-        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
+        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.models.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
     return "\n".join(lines)
@@ -213,7 +213,7 @@ async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
 
 async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
     for name in dict.fromkeys(task.model or model for task in call.tasks):
-        if (provider := await deputy.missing_backend(name)) is not None:
+        if (provider := await deputy.models.missing_backend(name)) is not None:
             raise UsageError("--model", name, f"{cannot_spawn(name, provider)}; `deputy doctor` says what to set")
 
 

@@ -87,7 +87,7 @@ def _evaluator(script: tuple[str, ...] | None, criteria: str | None, model: str 
         said = AgentEvaluator(model=model)
         return said if criteria is None else AgentEvaluator(criteria=criteria, model=model)
     if criteria is not None or model is not None:
-        raise UsageError(SCRIPT, " ".join(script), "give either a script or --criteria and --evaluator-model")
+        raise UsageError(SCRIPT, " ".join(script), "give a script, or --criteria and --evaluator-model, not both")
     if not script:
         raise UsageError(SCRIPT, "", "give a program and its arguments after it")
     return ScriptEvaluator(argv=script)
@@ -106,8 +106,8 @@ async def _run(
     tools = given["tools"]
     async with open_live_run(console, options, stop, budget=_budget(given["tokens"], given["cost"])) as live:
         deputy = live.deputy
-        chosen = (await deputy.default_model()).model
-        if (provider := await deputy.missing_backend(chosen)) is not None:
+        chosen = (await deputy.models.default()).model
+        if (provider := await deputy.models.missing_backend(chosen)) is not None:
             raise UsageError("--model", chosen, f"{cannot_spawn(chosen, provider)}; `deputy doctor` says what to set")
         async with live.view():
             session_id = await deputy.start_refining(

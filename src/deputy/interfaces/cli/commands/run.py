@@ -85,8 +85,8 @@ async def _run(
 
     async with open_live_run(console, options, stop, waits=wait) as live:
         deputy = live.deputy
-        chosen = (await deputy.default_model()).model
-        if (provider := deputy.missing_key(chosen)) is not None:
+        chosen = (await deputy.models.default()).model
+        if (provider := deputy.models.missing_key(chosen)) is not None:
             raise UsageError("--model", chosen, _why_no_parent(provider))
         async with live.parent_view() as parent:
             session_id = await deputy.start(prompt, agent=agent)

@@ -1,0 +1,104 @@
+"""Which model and backend a task uses, and what that can cost."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from deputy.core.approval import cost_ceiling, cost_not_bounded
+from deputy.core.errors import Unquoted, UsageError
+from deputy.core.fallback import INLINE, Candidate
+from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.engine.fallback import why_unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.approval import PriceBounds
+    from deputy.core.limits import Budget
+    from deputy.core.role import Role
+    from deputy.core.task import Task
+    from deputy.models.default_model import ModelChoice
+    from deputy.options import DeputyOptions
+    from deputy.wiring import Runtime
+
+
+class ModelSelection:
+    """The models and backends of an open Deputy."""
+
+    def __init__(self, runtime: Runtime, options: DeputyOptions) -> None:
+        self._runtime = runtime
+        self._options = options
+        self._default = options.model
+
+    async def default(self) -> ModelChoice:
+        """The model that is used when a task names none, and why."""
+        from deputy.models.default_model import ModelChoice, choose_model
+
+        if self._default is not None:
+            choice = ModelChoice(model=self._default, reason="chosen by the caller")
+        else:
+            choice = await choose_model(self._runtime.models, os.environ, self._options.settings.model)
+        self._runtime.models.check(choice.model)
+        self._default = choice.model
+        return choice
+
+    async def for_role(self, role: Role | None) -> str:
+        """The model given to this Deputy, else that of the agent definition, else the default."""
+        own = None if role is None or self._options.model is not None else role.model
+        return own or (await self.default()).model
+
+    def missing_key(self, model: str) -> str | None:
+        """The provider whose key is missing for a model; None when there is a key."""
+        return self._runtime.models.missing_key(model)
+
+    async def missing_backend(self, model: str) -> str | None:
+        """The provider of a model that has neither a key nor an installed program; None when it can be used."""
+        provider = self.missing_key(model)
+        return None if provider is None or await self._runtime.backends.has_program(model) else provider
+
+    async def backend_for(self, model: str) -> Candidate | None:
+        """The backend and model that would run a task for `model` now; None when there is none.
+
+        The last candidate is the session's own model, inline, if that is allowed.
+        """
+        backends, routing = self._runtime.backends, self._options.routing
+        for candidate in backends.candidates(model, falls_back=routing.falls_back, native_failures=0):
+            if await why_unavailable(candidate, backends) is None:
+                return candidate
+        own = (await self.default()).model
+        is_allowed = routing.falls_back and routing.inline != "never"
+        can_inline = is_allowed and own != model and self.missing_key(own) is None
+        return Candidate(backend=INLINE, model=own) if can_inline else None
+
+    def provider_of(self, model: str) -> str:
+        """The provider of a model."""
+        return self._runtime.models.provider_of(model)
+
+    def prices_of(self, model: str) -> PriceBounds:
+        """The known price bounds of a model."""
+        return self._runtime.models.prices_of(model)
+
+    async def max_cost(self, tasks: Sequence[Task]) -> str:
+        """The maximum cost of tasks, with the models that will really be used."""
+        default = (await self.default()).model
+        used: dict[str, str] = {}
+        for name in dict.fromkeys(task.model or default for task in tasks):
+            candidate = await self.backend_for(name)
+            used[name] = name if candidate is None else candidate.model
+        return cost_ceiling(tasks, lambda task: self.prices_of(used[task.model or default])).text
+
+    async def check_costs(self, tasks: Sequence[Task], budget: Budget) -> None:
+        """Refuse cost limits for models without known prices, before anything is approved or spent."""
+        for index, task in enumerate(tasks):
+            # Without a cost limit the default model need not be known yet.
+            if task.budget.cost is not None or budget.cost is not None:
+                model = task.model or (await self.default()).model
+                self.check_cost(task.budget, model, f"tasks[{index}].budget.cost")
+                self.check_cost(budget, model, "budget.cost")
+
+    def check_cost(self, budget: Budget, model: str, field: str) -> None:
+        """Refuse a cost limit for a model without known prices."""
+        # A CLI backend reports its cost itself.
+        if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
+            raise UsageError(field, Unquoted(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_bounded(model))

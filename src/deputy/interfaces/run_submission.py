@@ -1,0 +1,83 @@
+"""Submit the runs of a program: model, grant and lineage, below the run that started this process, if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, structs
+
+from deputy.core.events import RunOpened
+from deputy.core.request import Lineage
+from deputy.core.role import as_parent
+from deputy.engine.call import DELEGATE, RUN
+from deputy.interfaces.nesting import admitted, nesting_of
+
+if TYPE_CHECKING:
+    from msgspec import Raw, UnsetType
+
+    from deputy.core.request import Grant, Nesting
+    from deputy.core.role import Role
+    from deputy.interfaces.model_selection import ModelSelection
+    from deputy.options import DeputyOptions
+    from deputy.wiring import Runtime
+
+
+class RunSubmitter:
+    """Submits runs to the engine of an open Deputy."""
+
+    def __init__(self, runtime: Runtime, options: DeputyOptions, models: ModelSelection) -> None:
+        self._runtime = runtime
+        self._options = options
+        self._models = models
+
+    async def nesting(self, session_id: str) -> Nesting | None:
+        """The nesting of a session below the run that started this process, with its limits reserved."""
+        return await asyncio.to_thread(nesting_of, session_id, self._runtime.services.policy.max_spawns)
+
+    async def submit(
+        self,
+        grant: Grant,
+        *,
+        command: str,
+        prompt: str = "",
+        arguments: Raw | UnsetType = UNSET,
+        role: Role | None = None,
+        seconds: float | None = None,
+    ) -> str:
+        """Check and submit a run; return its session id."""
+        runtime = self._runtime
+        model = await self._models.for_role(role)
+        if command != DELEGATE:
+            self._models.check_cost(grant.budget, model, "budget.cost")
+        if self._models.missing_key(model) is None:
+            runtime.models.open(model)
+        session_id = await runtime.engine.new_id()
+        nesting = await self.nesting(session_id)
+        if nesting is not None:
+            grant = structs.replace(grant, budget=grant.budget.narrowed(nesting.budget))
+        granted = grant if role is None else as_parent(role, grant)
+        agent, now = None if role is None else role.name, runtime.services.world.now()
+        if nesting is not None and command == RUN:
+            policy = runtime.services.policy
+            lineage = admitted(
+                session_id, nesting, prompt, policy, agent=agent, grant=granted, seconds=seconds, now=now
+            )
+        else:
+            deadline = None if seconds is None else now + seconds
+            above = None if nesting is None else nesting.lineage
+            lineage = Lineage.root(session_id, agent=agent, deadline=deadline, above=above)
+        start = RunOpened(
+            lineage=lineage,
+            model=model,
+            grant=granted,
+            seconds=seconds,
+            role=role,
+            routing=structs.replace(self._options.routing, session_model=model),
+            command=command,
+            workspace=str(self._options.root),
+            prompt=prompt,
+            arguments=arguments,
+        )
+        await runtime.engine.submit(session_id, start)
+        return session_id

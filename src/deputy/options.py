@@ -1,0 +1,170 @@
+"""The options of a Deputy: listed, described and checked once, for the library, the command line and the wiring."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+
+from deputy.config import load_effective_settings
+from deputy.core.effective_settings import EffectiveSettings
+from deputy.core.errors import UsageError
+from deputy.core.fallback import Routing
+from deputy.core.guard import Policy
+from deputy.core.limits import Budget
+from deputy.core.role import ALL_TOOLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from deputy.core.approval import Answerer
+    from deputy.core.progress import Progress
+    from deputy.engine.agent_context import Approval
+    from deputy.engine.ports import Model, Tool
+
+_P = ParamSpec("_P")
+_S = TypeVar("_S")
+_O = TypeVar("_O")
+
+
+def _is_model_name(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(value.strip()))
+
+
+def _are_models(value: object) -> bool:
+    if value is None:
+        return True
+    models = cast("dict[object, object]", value) if isinstance(value, dict) else {"": None}
+    return all(isinstance(name, str) and hasattr(model, "stream") for name, model in models.items())
+
+
+def _is_directory(value: object) -> bool:
+    return isinstance(value, str | Path) and Path(value).is_dir()
+
+
+def _is_path(value: object) -> bool:
+    return value is None or (isinstance(value, str | Path) and bool(str(value)))
+
+
+def _are_tools(value: object) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    for index, tool in enumerate(cast("Sequence[object]", value)):
+        if not callable(tool) and not (hasattr(tool, "schema") and hasattr(tool, "run")):
+            text = "give a typed function; Task(tools=…) names the built-in tools of a task"
+            raise UsageError(f"tools[{index}]", tool, text)
+    return True
+
+
+def _are(kinds: type | tuple[type, ...]) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        is_group = isinstance(value, list | tuple | set | frozenset)
+        return is_group and all(isinstance(one, kinds) for one in cast("Iterable[object]", value))
+
+    return check
+
+
+def _is_approval(value: object) -> bool:
+    return value in (None, "granted", "ask", "refuse")
+
+
+def _is_callable(value: object) -> bool:
+    return value is None or callable(value)
+
+
+def _optional(kind: type) -> Callable[[object], bool]:
+    return lambda value: value is None or isinstance(value, kind)
+
+
+def _valid(is_valid: Callable[[object], bool], expected: str) -> dict[str, Any]:
+    """Metadata of a field: its check, and what a valid value is."""
+    return {"is_valid": is_valid, "expected": expected}
+
+
+_FLAG = _valid(_optional(bool), "give True, False or None")
+
+
+@dataclass(frozen=True)
+class DeputyOptions:
+    """How a Deputy works. An invalid value is a UsageError when the options are made."""
+
+    model: str | None = field(
+        default=None, metadata=_valid(_is_model_name, "give 'provider:model', an alias, or None for the default")
+    )
+    _: KW_ONLY
+    models: Mapping[str, Model] | None = field(
+        default=None, metadata=_valid(_are_models, "give a dict of names and models with a `stream`")
+    )
+    workspace: str | Path = field(default=".", metadata=_valid(_is_directory, "give a directory that exists"))
+    home: str | Path | None = field(default=None, metadata=_valid(_is_path, "give a path"))
+    budget: Budget | None = field(default=None, metadata=_valid(_optional(Budget), "give a deputy.Budget"))
+    policy: Policy | None = field(default=None, metadata=_valid(_optional(Policy), "give a deputy.Policy"))
+    tools: Sequence[Tool | Callable[..., Any]] = field(
+        default=(), metadata=_valid(_are_tools, "give a list of typed functions")
+    )
+    approval: Approval | None = field(default=None, metadata=_valid(_is_approval, "give 'granted', 'ask' or 'refuse'"))
+    answer: Answerer | None = field(
+        default=None, metadata=_valid(_is_callable, "give an async function that takes a deputy.Question")
+    )
+    watch: Callable[[Progress], None] | None = field(
+        default=None, metadata=_valid(_is_callable, "give a function that takes a deputy.Progress")
+    )
+    base_prompt: str = field(default="", metadata=_valid(lambda value: isinstance(value, str), "give a text"))
+    trusts_project: bool | None = field(default=None, metadata=_FLAG)
+    allow: Collection[str] = field(default=ALL_TOOLS, metadata=_valid(_are(str), "give the names of tools"))
+    private: Sequence[str | Path] = field(default=(), metadata=_valid(_are((str, Path)), "give a list of paths"))
+    rules: EffectiveSettings | None = field(
+        default=None,
+        metadata=_valid(_optional(EffectiveSettings), "give deputy.core.effective_settings.EffectiveSettings, or None"),
+    )
+    fallback: bool | None = field(default=None, metadata=_FLAG)
+    inline: bool | None = field(default=None, metadata=_FLAG)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not one.metadata["is_valid"](value):
+                raise UsageError(one.name, value, one.metadata["expected"])
+
+    @cached_property
+    def root(self) -> Path:
+        """The workspace as an absolute path."""
+        return Path(self.workspace).absolute()
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The home as an absolute path; None for the user's."""
+        return None if self.home is None else Path(self.home).expanduser().absolute()
+
+    @cached_property
+    def settings(self) -> EffectiveSettings:
+        """The given rules, else the settings of the user and the project."""
+        return load_effective_settings(str(self.workspace)) if self.rules is None else self.rules
+
+    @property
+    def approves(self) -> Approval:
+        """How calls that need approval are decided: a program approves by calling, unless the settings refuse."""
+        usual: Approval = "granted" if self.answer is None else "ask"
+        return self.approval or ("refuse" if self.settings.approval == "refuse" else usual)
+
+    @property
+    def routing(self) -> Routing:
+        """What a failed delegation may fall back to."""
+        inline = self.settings.inline if self.inline is None else self.inline
+        return Routing(
+            falls_back=self.settings.fallback if self.fallback is None else self.fallback,
+            inline="session" if inline else "never",
+        )
+
+
+def takes(kind: Callable[_P, _O]) -> Callable[[Callable[[_S, _O], None]], Callable[Concatenate[_S, _P], None]]:
+    """Make an `__init__` of one struct take the fields of that struct, so that they are listed once."""
+
+    def decorate(init: Callable[[_S, _O], None]) -> Callable[Concatenate[_S, _P], None]:
+        def __init__(self: _S, *args: _P.args, **kwargs: _P.kwargs) -> None:  # noqa: N807  it is one
+            init(self, kind(*args, **kwargs))
+
+        return __init__
+
+    return decorate
