@@ -60,7 +60,7 @@ def invalid(*problems: str, repairs: str = "one repair") -> tuple[str, dict[str,
         "code": "INVALID_RETURN",
         "message": message,
         "recoverable": True,
-        "recommendation": "Read the text that was kept, then run the delegation again; nothing was marked as done.",
+        "recommendation": "Read the original text, then run the delegation again; nothing was marked as done.",
     }
 
 
