@@ -7,10 +7,10 @@ import pytest
 from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
 from deputy.core.outcome import NO_USAGE
-from deputy.models.catalog import ResolvedName, read_catalog
+from deputy.models.catalog import ModelPrices, ResolvedName, priced, read_catalog
 from deputy.models.factory import ModelFactory
 from deputy.models.openai_chat import QUIRKS
-from deputy.models.pricing import ModelPrices, priced, was_cut_silently
+from deputy.models.wire_model import was_cut_silently
 
 CATALOG = read_catalog()
 

@@ -14,8 +14,7 @@ from deputy.core.outcome import Usage
 from deputy.models import wire
 from deputy.models.factory import ModelFactory, wire_of
 from deputy.models.http_client import HttpClient
-from deputy.models.secret import ApiKey
-from deputy.models.wire import ModelTarget
+from deputy.models.wire import ApiKey, ModelTarget
 from deputy.models.wire_model import Endpoint, WireModel
 from deputy.testing import ProviderServer, ScriptedCall, ScriptedTurn
 from deputy.testing.faults import FAULTS, answers, cuts, mangles, redirects, stalls

@@ -10,17 +10,15 @@ from deputy.core.conversation import AssistantMessage, GenerationSettings, Retry
 from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
 from deputy.core.model_script import ModelScript, ScriptedConversation
 from deputy.models.factory import ModelFactory, account
-from deputy.models.rate_limit_store import LocalRateLimitStore
-from deputy.models.rate_limiter import RateLimiter, RateLimiters
+from deputy.models.rate_limiter import LocalRateLimitStore, RateLimiter
 from deputy.models.retry import RetryingModel, RetryPolicy
-from deputy.models.retry_clock import RetryClock
-from deputy.models.secret import ApiKey
+from deputy.models.wire import ApiKey
 from deputy.testing import ProviderServer, ScriptedTurn, run_in_virtual_time
 from deputy.testing.faults import answers
 from deputy.testing.model_suite import asking, heard
 from deputy.testing.protocol_streams import render
 
-CALM = RetryClock(draw=lambda: 0.5)
+CALM = {"draw": lambda: 0.5}
 _STREAM = b"".join(render("anthropic", ScriptedTurn(text="Done."), model="claude-haiku-4-5", serial=1))
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (
     len(_STREAM),
@@ -79,11 +77,11 @@ def busiest(times, window=0.1):
 @pytest.mark.rule("governor")
 def test_a_hundred_throttled_together_come_back_paced_after_retry_after():
     moody = Moody(lambda number: RateLimited("slow", retry_after=7.0) if number < 100 else None, seconds=0.05)
-    limiter = RateLimiter(clock=CALM)
+    limiter = RateLimiter(**CALM)
     limits = []
 
     async def storm():
-        model = RetryingModel(moody, limiter, clock=CALM)
+        model = RetryingModel(moody, limiter, **CALM)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(turn(model)) for _ in range(100)]
         limits.append(limiter.limit)
@@ -106,11 +104,11 @@ def test_a_hundred_throttled_together_come_back_paced_after_retry_after():
 @pytest.mark.rule("governor")
 def test_a_hundred_come_back_paced_although_every_timer_is_late_and_every_way_is_long():
     chance = random.Random(7)
-    late = RetryClock(draw=lambda: 0.5, sleep=lambda seconds: asyncio.sleep(seconds + chance.uniform(0, 0.05)))
+    late = {"draw": lambda: 0.5, "sleep": lambda seconds: asyncio.sleep(seconds + chance.uniform(0, 0.05))}
     moody = Moody(lambda number: RateLimited("slow", retry_after=1.0) if number < 100 else None, seconds=0.05)
 
     async def storm():
-        model = RetryingModel(moody, RateLimiter(clock=late), clock=late)
+        model = RetryingModel(moody, RateLimiter(**late), **late)
         async with asyncio.TaskGroup() as group:
             for _ in range(100):
                 group.create_task(turn(model))
@@ -126,8 +124,8 @@ def test_a_storm_is_over_although_more_and_more_come():
     moody = Moody(lambda number: RateLimited("slow", retry_after=0.5) if number < 3 else None, seconds=0.2)
 
     async def crowd():
-        limiter = RateLimiter(clock=CALM, max_concurrency=50)
-        model = RetryingModel(moody, limiter, clock=CALM)
+        limiter = RateLimiter(max_concurrency=50, **CALM)
+        model = RetryingModel(moody, limiter, **CALM)
 
         async def worker():
             for _ in range(20):
@@ -149,7 +147,7 @@ def test_those_whom_another_process_holds_back_do_not_start_all_at_once():
 
     async def crowd():
         await pace.hold(3.0)
-        model = RetryingModel(moody, RateLimiter(clock=CALM, store=pace), clock=CALM)
+        model = RetryingModel(moody, RateLimiter(**CALM, store=pace), **CALM)
         async with asyncio.TaskGroup() as group:
             for _ in range(100):
                 group.create_task(turn(model))
@@ -161,7 +159,7 @@ def test_those_whom_another_process_holds_back_do_not_start_all_at_once():
 
 @pytest.mark.rule("governor")
 def test_every_new_storm_halves_again_and_one_storm_halves_once():
-    limiter = RateLimiter(clock=CALM, max_concurrency=64)
+    limiter = RateLimiter(max_concurrency=64, **CALM)
 
     async def storms():
         limits = []
@@ -181,10 +179,10 @@ def test_every_new_storm_halves_again_and_one_storm_halves_once():
 @pytest.mark.rule("governor")
 def test_the_limit_is_never_passed_and_never_below_one():
     moody = Moody(lambda number: RateLimited("slow", retry_after=0.1) if number % 3 == 0 else None, seconds=0.3)
-    limiter = RateLimiter(clock=CALM, max_concurrency=8)
+    limiter = RateLimiter(max_concurrency=8, **CALM)
 
     async def crowd():
-        model = RetryingModel(moody, limiter, clock=CALM, policy=RetryPolicy(attempts=50))
+        model = RetryingModel(moody, limiter, **CALM, policy=RetryPolicy(attempts=50))
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
                 group.create_task(turn(model))
@@ -196,7 +194,7 @@ def test_the_limit_is_never_passed_and_never_below_one():
 
 
 def test_a_cancelled_waiter_gives_its_place_away():
-    limiter = RateLimiter(clock=CALM, max_concurrency=1)
+    limiter = RateLimiter(max_concurrency=1, **CALM)
 
     async def play():
         await limiter.enter()
@@ -237,7 +235,7 @@ def test_a_late_timer_never_becomes_a_burst():
 
 def test_a_hold_by_another_process_is_kept_by_one_that_knows_of_no_storm():
     pace = LocalRateLimitStore()
-    ours, theirs = RateLimiter(clock=CALM, store=pace), RateLimiter(clock=CALM, store=pace)
+    ours, theirs = RateLimiter(**CALM, store=pace), RateLimiter(**CALM, store=pace)
 
     async def play():
         await theirs.throttled(await theirs.enter(), 4.0)
@@ -246,12 +244,12 @@ def test_a_hold_by_another_process_is_kept_by_one_that_knows_of_no_storm():
     assert run_in_virtual_time(play()) >= 4.0
 
 
-def test_governors_are_one_for_each_provider_and_key():
-    limiters = RateLimiters()
+def test_each_provider_and_key_has_one_limiter():
+    of = ModelFactory(environ={}).limiter
     one, two = ApiKey("key-number-one"), ApiKey("key-number-two")
-    assert limiters.of(account("openai", one)) is limiters.of(account("openai", ApiKey("key-number-one")))
-    assert limiters.of(account("openai", one)) is not limiters.of(account("openai", two))
-    assert limiters.of(account("openai", one)) is not limiters.of(account("groq", one))
+    assert of(account("openai", one)) is of(account("openai", ApiKey("key-number-one")))
+    assert of(account("openai", one)) is not of(account("openai", two))
+    assert of(account("openai", one)) is not of(account("groq", one))
     assert "key-number" not in account("openai", one)
 
 
@@ -321,7 +319,7 @@ async def test_no_window_has_more_retries_than_there_are_slots_and_none_comes_ea
 
 def retried(failures, **policy):
     moody = Moody(failures)
-    model = RetryingModel(moody, RateLimiter(clock=CALM), clock=CALM, policy=RetryPolicy(**policy))
+    model = RetryingModel(moody, RateLimiter(**CALM), **CALM, policy=RetryPolicy(**policy))
     return moody, model
 
 
@@ -384,8 +382,8 @@ def test_the_usage_of_a_failed_try_is_told_once():
 
 
 def test_leaving_a_retrying_model_gives_its_slot_back():
-    limiter = RateLimiter(clock=CALM)
-    model = RetryingModel(Moody(lambda _: None), limiter, clock=CALM)
+    limiter = RateLimiter(**CALM)
+    model = RetryingModel(Moody(lambda _: None), limiter, **CALM)
 
     async def leave():
         async with aclosing(model.stream(asking(), Toolset(), GenerationSettings())) as events:

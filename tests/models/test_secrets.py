@@ -14,7 +14,7 @@ from deputy.core.errors import BadKey, NoKey, UsageError
 from deputy.models.catalog import read_catalog
 from deputy.models.factory import ModelFactory
 from deputy.models.http_client import HttpClient, proxy_for
-from deputy.models.secret import ApiKey
+from deputy.models.wire import ApiKey
 from deputy.testing import ProviderServer, ScriptedTurn
 from deputy.testing.faults import answers
 from deputy.testing.model_suite import ask, asking, heard

@@ -23,12 +23,12 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, ContextExhausted, ModelRefused, StreamCut
 from deputy.core.provider_errors import provider_error
-from deputy.models.closed_schema import closed
 from deputy.models.wire import (
     NOTHING,
     PartialToolCall,
     StreamBuffer,
     StreamEnd,
+    Wire,
     counted,
     decode,
     encode,
@@ -47,42 +47,26 @@ BUDGETS: Final = {"low": 2048, "medium": 8192, "high": 24576}
 CACHED: Final = {"type": "ephemeral"}
 
 
-class AnthropicWire:
-    """Speaks Anthropic Messages."""
+_NAME: Final = "anthropic"
 
-    name = "anthropic"
 
-    def path(self, target: ModelTarget) -> str:
-        """The path of the request."""
-        return "/v1/messages"
-
-    def headers(self) -> dict[str, str]:
-        """The version of the protocol."""
-        return {"anthropic-version": VERSION}
-
-    def body(
-        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
-    ) -> bytes:
-        """The request, with a cache marker after the system prompt and one at the end of the conversation."""
-        limit = settings.max_output_tokens or target.max_output_tokens or DEFAULT_MAX_TOKENS
-        head: dict[str, Any] = {"model": target.model, "max_tokens": limit, "stream": True, "cache_control": CACHED}
-        if conversation.system:
-            head["system"] = [{"type": "text", "text": conversation.system, "cache_control": CACHED}]
-        if len(tools):
-            head["tool_choice"] = _tool_choice(settings)
-        head |= _thinking(target, settings, limit)
-        if settings.output is not None and (schema := closed(settings.output.schema)) is not None:
-            head["output_config"] = {
-                **head.get("output_config", {}),
-                "format": {"type": "json_schema", "schema": schema},
-            }
-        messages = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
-        offered = tools.encoded(self.name, _encode_tool)
-        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))
-
-    def reader(self) -> AnthropicReader:
-        """A reader for one stream."""
-        return AnthropicReader()
+def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings) -> bytes:
+    """The request, with a cache marker after the system prompt and one at the end of the conversation."""
+    limit = settings.max_output_tokens or target.max_output_tokens or DEFAULT_MAX_TOKENS
+    head: dict[str, Any] = {"model": target.model, "max_tokens": limit, "stream": True, "cache_control": CACHED}
+    if conversation.system:
+        head["system"] = [{"type": "text", "text": conversation.system, "cache_control": CACHED}]
+    if len(tools):
+        head["tool_choice"] = _tool_choice(settings)
+    head |= _thinking(target, settings, limit)
+    if settings.output is not None and (schema := closed_schema(settings.output.schema)) is not None:
+        head["output_config"] = {
+            **head.get("output_config", {}),
+            "format": {"type": "json_schema", "schema": schema},
+        }
+    messages = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+    offered = tools.encoded(_NAME, _encode_tool)
+    return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))
 
 
 def _tool_choice(settings: GenerationSettings) -> dict[str, str]:
@@ -144,6 +128,69 @@ def _encode_part(part: Part, *, is_own: bool) -> Any:
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
         case _:
             assert_never(part)
+
+
+# --- output schemas ---------------------------------------------------------------------------------------------------
+
+_KEPT: Final = frozenset({"type", "description", "title", "enum", "const", "$ref", "required", "default"})
+_FORMATS: Final = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
+)
+_DROPPED: Final = frozenset({
+    "$schema", "$id", "$comment", "examples", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "multipleOf", "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems",
+    "minProperties", "maxProperties",
+})  # fmt: skip
+"""Keywords that only narrow: a looser schema still helps, because the answer is checked against the whole one."""
+
+_DEEPEST = 40
+
+
+def closed_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """The enforceable form of a schema; None if it would forbid valid values, or does not exist."""
+    try:
+        return _closed(schema, 0)
+    except _NotClosed:
+        return None
+
+
+class _NotClosed(Exception):
+    """The schema has no enforceable form."""
+
+
+def _closed(schema: object, depth: int) -> dict[str, Any]:
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        raise _NotClosed
+    form: dict[str, Any] = {}
+    for name, value in cast("dict[str, Any]", schema).items():
+        if name not in _DROPPED:
+            form |= _kept(name, value, depth)
+    if form.get("type") == "object":
+        # An object without named fields is a map; closed, it would always be empty.
+        if not form.get("properties"):
+            raise _NotClosed
+        form["additionalProperties"] = False
+    elif not form.keys() & {"type", "enum", "const", "$ref", "anyOf"}:
+        raise _NotClosed
+    return form
+
+
+def _kept(name: str, value: Any, depth: int) -> dict[str, Any]:
+    match name, value:
+        case (("properties" | "$defs"), dict()):
+            return {name: {key: _closed(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()}}
+        case "items", dict():
+            return {name: _closed(cast("object", value), depth + 1)}
+        case (("anyOf" | "oneOf"), list()):
+            return {"anyOf": [_closed(item, depth + 1) for item in cast("list[Any]", value)]}
+        case "additionalProperties", False:
+            return {}
+        case "format", str():
+            return {name: value} if value in _FORMATS else {}
+        case _ if name in _KEPT:
+            return {name: value}
+        case _:
+            raise _NotClosed
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -225,9 +272,7 @@ class _OpenBlock:
                 return None
 
 
-class AnthropicReader:
-    """Reads one Messages stream."""
-
+class _AnthropicReader:
     def __init__(self) -> None:
         self.buffer = StreamBuffer()
         self.is_done = False
@@ -239,7 +284,6 @@ class AnthropicReader:
         self._has_begun = False
 
     def read(self, data: bytes) -> None:
-        """Take in the data of one event."""
         if self.is_done:
             return
         event: _Event = decode(_decoder, data)
@@ -265,7 +309,6 @@ class AnthropicReader:
                 pass
 
     def end(self) -> StreamEnd:
-        """The result of the whole stream."""
         if not self.is_done or self._stop is None or any(block.is_open for block in self._blocks.values()):
             raise StreamCut("the stream ended before its message")
         if self._stop == "refusal":
@@ -341,3 +384,12 @@ class AnthropicReader:
 def _detail(details: _StopDetails | None) -> str:
     said = details and (details.explanation or details.category)
     return f": {said[:500]}" if said else ""
+
+
+WIRE = Wire(
+    name=_NAME,
+    path="/v1/messages",
+    body=_body,
+    reader=_AnthropicReader,
+    headers={"anthropic-version": VERSION},
+)

@@ -3,22 +3,58 @@
 from __future__ import annotations
 
 from functools import cache
+from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from deputy.core.conversation import ThinkingLevel
 from deputy.core.errors import UsageError
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.models.pricing import ModelPrices
 from deputy.models.wire import ThinkingStyle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from decimal import Decimal
+
+    from deputy.core.conversation import TokenUsage
 
 WireName: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "google"]
+
+
+class Nanos(int):
+    """Billionths of a dollar, written as dollars in the catalog."""
+
+
+class ModelPrices(Struct, frozen=True, kw_only=True):
+    """Prices per million tokens."""
+
+    input: Nanos
+    output: Nanos
+    cached: Nanos | None = None
+    """For input read from a cache; None means the price of input."""
+    cache_write: Nanos | None = None
+    long_above: int | None = None
+    """Above this input, `long` applies to the whole request."""
+    long: ModelPrices | None = None
+
+
+def priced(used: TokenUsage, prices: ModelPrices | None) -> TokenUsage:
+    """The usage with its cost; without a known price, a cost reported by the provider stays."""
+    if prices is None or not used.is_reported:
+        return used
+    if prices.long is not None and prices.long_above is not None and used.input_tokens > prices.long_above:
+        prices = prices.long
+    cached_price = prices.input if prices.cached is None else prices.cached
+    write_price = prices.input if prices.cache_write is None else prices.cache_write
+    fresh = max(0, used.input_tokens - used.cached_tokens - used.cache_write_tokens)
+    total = (
+        fresh * prices.input
+        + used.cached_tokens * cached_price
+        + used.cache_write_tokens * write_price
+        + used.output_tokens * prices.output
+    )
+    return structs.replace(used, cost=(total + 500_000) // 1_000_000)
 
 
 class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,7 +166,7 @@ def read_catalog(override: Mapping[str, Any] | None = None) -> Catalog:
     """The shipped catalog, overridden field by field by the user's tables."""
     table = _laid_over(built_in(), override or {})
     try:
-        return msgspec.convert(_with_prices(table), Catalog)
+        return msgspec.convert(table, Catalog, dec_hook=_nanos)
     except msgspec.ValidationError as error:
         raise UsageError("models", "the catalog", f"cannot be read: {error}") from error
 
@@ -139,34 +175,12 @@ def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, A
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = _laid_over(_table(below), _table(value)) if _is_table(below) and _is_table(value) else value
+        are_tables = isinstance(below, dict) and isinstance(value, dict)
+        merged[key] = _laid_over(cast("Any", below), cast("Any", value)) if are_tables else value
     return merged
 
 
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value)
-
-
-def _with_prices(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with prices in whole billionths of a dollar."""
-    providers: dict[str, Any] = {}
-    for name, provider in table.get("providers", {}).items():
-        models = {
-            key: {**model, "prices": _billionths(model["prices"])} if model.get("prices") else model
-            for key, model in provider.get("models", {}).items()
-        }
-        providers[name] = {**provider, "models": models} if models else provider
-    return {**table, "providers": providers}
-
-
-def _billionths(prices: Mapping[str, Any]) -> dict[str, Any]:
-    def converted(name: str, value: Decimal | float | dict[str, Any]) -> Any:
-        if isinstance(value, dict):
-            return _billionths(value)
-        return value if name == "long_above" else round(value * NANOS_PER_DOLLAR)
-
-    return {name: converted(name, value) for name, value in prices.items()}
+def _nanos(kind: type, dollars: Any) -> Any:
+    if not isinstance(dollars, Number):
+        raise TypeError("a price is a number of dollars")
+    return kind(round(cast("float", dollars) * NANOS_PER_DOLLAR))

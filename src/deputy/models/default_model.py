@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, Struct, json
 
@@ -94,16 +94,18 @@ def _read(answer: HTTPResponse) -> bytes:
     return body
 
 
+class _Named(Struct):
+    id: Any = None
+
+
+class _ModelList(Struct):
+    data: list[_Named]
+
+
 def _names_in(body: bytes) -> list[str]:
     try:
-        text: Any = json.decode(body)
+        listed = json.decode(body, type=_ModelList)
     except (DecodeError, RecursionError):
         return []
-    listed: Any = cast("dict[str, Any]", text).get("data") if isinstance(text, dict) else None
-    names = [
-        cast("dict[str, Any]", one).get("id")
-        for one in cast("list[Any]", listed if isinstance(listed, list) else [])
-        if isinstance(one, dict)
-    ]
     # Embedding models cannot answer.
-    return [name for name in names if isinstance(name, str) and name and "embed" not in name]
+    return [one.id for one in listed.data if isinstance(one.id, str) and one.id and "embed" not in one.id]

@@ -11,11 +11,9 @@ from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.model_name import SCRIPT, is_script
-from deputy.models.catalog import Catalog, ModelEntry, ProviderEntry, ResolvedName, WireName, read_catalog
-from deputy.models.pricing import priced
-from deputy.models.rate_limiter import RateLimiters, most_requests
-from deputy.models.retry_clock import RetryClock
-from deputy.models.secret import ApiKey
+from deputy.models.catalog import Catalog, ModelEntry, ProviderEntry, ResolvedName, WireName, priced, read_catalog
+from deputy.models.rate_limiter import RateLimiter, most_requests
+from deputy.models.wire import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from deputy.core.conversation import ThinkingLevel
     from deputy.engine.ports import Model
     from deputy.models.http_client import HttpClient
-    from deputy.models.rate_limit_store import RateLimitStore
+    from deputy.models.rate_limiter import RateLimitStore
     from deputy.models.retry import RetryPolicy
     from deputy.models.wire import Wire
     from deputy.models.wire_model import Endpoint
@@ -45,7 +43,6 @@ class ModelFactory:
         *,
         environ: Mapping[str, str],
         catalog: Catalog | None = None,
-        clock: RetryClock | None = None,
         retry: RetryPolicy | None = None,
         idle_seconds: float | None = None,
         max_concurrency: int | None = None,
@@ -56,14 +53,14 @@ class ModelFactory:
         self._environ = environ
         self._given: Mapping[str, Model] = {} if given is None else given
         """Ready-made models by name."""
-        self._names: dict[str, ResolvedName] = {}
-        self._entries: dict[str, ModelEntry] = {}
+        self._known: dict[str, tuple[ResolvedName, ModelEntry]] = {}
         """Catalog entries by requested name."""
-        self._clock = clock or RetryClock()
         self._retry = retry
         self._idle_seconds = idle_seconds
-        requests = most_requests() if max_concurrency is None else max_concurrency
-        self._limiters = RateLimiters(clock=self._clock, max_concurrency=requests, pace_of=pace_of)
+        self._max_concurrency = most_requests() if max_concurrency is None else max_concurrency
+        self._pace_of = pace_of
+        self._limiters: dict[str, RateLimiter] = {}
+        """By account: a provider with a fingerprint of the key."""
         self._http: HttpClient | None = None
         self._opened: dict[str, Model] = {}
 
@@ -71,7 +68,8 @@ class ModelFactory:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._limiters.close()
+        for limiter in self._limiters.values():
+            await limiter.close()
         if self._http is not None:
             await self._http.close()
 
@@ -82,17 +80,22 @@ class ModelFactory:
             from deputy.models.retry import RetryingModel
 
             model, payer = self._made(name)
-            limiter = self._limiters.of(payer)
-            opened = RetryingModel(model, limiter, policy=self._retry, clock=self._clock)
-            self._opened[name] = opened
+            opened = self._opened[name] = RetryingModel(model, self.limiter(payer), policy=self._retry)
         return opened
+
+    def limiter(self, account: str) -> RateLimiter:
+        """The rate limiter of an account."""
+        if account not in self._limiters:
+            store = None if self._pace_of is None else self._pace_of(account)
+            self._limiters[account] = RateLimiter(max_concurrency=self._max_concurrency, store=store)
+        return self._limiters[account]
 
     def _made(self, name: str) -> tuple[Model, str]:
         """A model, and the account for its rate limit."""
         if name in self._given:
             return self._given[name], name
         if name.startswith(OFFLINE):
-            from deputy.models.offline.offline_model import OfflineModel
+            from deputy.models.offline_model import OfflineModel
 
             return OfflineModel.named(name), name
         if is_script(name):
@@ -100,7 +103,11 @@ class ModelFactory:
 
             return ScriptModel.read(name.removeprefix(SCRIPT)), name
         if name.startswith(PYDANTIC_AI):
-            return pydantic_ai_model(name.removeprefix(PYDANTIC_AI)), name
+            try:
+                from deputy.models.pydantic_ai import PydanticAIModel
+            except ImportError as error:
+                raise UsageError("model", name, "install deputy-agents[pydantic-ai] to use it") from error
+            return PydanticAIModel.named(name.removeprefix(PYDANTIC_AI)), name
         named = self.catalog.resolve(name)
         endpoint = self._endpoint(named.provider)
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
@@ -114,7 +121,7 @@ class ModelFactory:
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """The thinking level that a name asks for."""
-        return None if self._is_wireless(name) else self._named(name).thinking
+        return None if self._is_wireless(name) else self._lookup(name)[0].thinking
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider has a key, or needs none."""
@@ -123,58 +130,53 @@ class ModelFactory:
 
     def key_variable(self, provider: str) -> str | None:
         """The variable that holds a provider's key."""
-        found = find_key(self.catalog.providers[provider], self._environ)
+        found = _find_key(self.catalog.providers[provider], self._environ)
         return found[0] if found is not None else None
 
     def address(self, provider: str) -> str:
         """The address of a provider, without a password."""
-        return without_password(self._base_url(provider))
+        return _without_password(self._base_url(provider))
 
     def missing_key(self, name: str) -> str | None:
         """The provider whose key is missing for this model; None if no key is missing."""
         if self._is_wireless(name):
             return None
-        provider = self._named(name).provider
+        provider = self._lookup(name)[0].provider
         return None if self.has_key(provider) else provider
 
     def provider_of(self, name: str) -> str:
         """The provider of a model; "" if it is not in the catalog."""
-        return "" if self._is_wireless(name) else self._named(name).provider
+        return "" if self._is_wireless(name) else self._lookup(name)[0].provider
 
     def full_name(self, name: str) -> str:
         """The name of a model as `provider:model`."""
         if self._is_wireless(name):
             return name
-        named = self._named(name)
+        named = self._lookup(name)[0]
         return name if named.model == name else str(named)
 
     def _is_wireless(self, name: str) -> bool:
         """Whether the model has no provider in the catalog, and so no key and no known price."""
         return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
 
-    def _named(self, name: str) -> ResolvedName:
-        """The resolved name; an unknown name without a colon may be one of Cursor's."""
-        if (known := self._names.get(name)) is None:
+    def _lookup(self, name: str) -> tuple[ResolvedName, ModelEntry]:
+        """The catalog entry of a model; an unknown name without a colon may be one of Cursor's."""
+        if (known := self._known.get(name)) is None:
             try:
-                known = self.catalog.resolve(name)
+                named = self.catalog.resolve(name)
             except UsageError:
                 if ":" in name:
                     raise
-                known = ResolvedName(provider=CURSOR, model=name)
-            self._names[name] = known
+                named = ResolvedName(provider=CURSOR, model=name)
+            known = self._known[name] = (named, self.catalog.entry(named))
         return known
 
     def max_cost_nanos(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The maximum cost of these tokens in billionths of a dollar; None if no price is known."""
         if self._is_wireless(name):
             return 0 if name.startswith(OFFLINE) else None
-        prices = self._entry(name).prices
+        prices = self._lookup(name)[1].prices
         return priced(TokenUsage(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
-
-    def _entry(self, name: str) -> ModelEntry:
-        if (known := self._entries.get(name)) is None:
-            known = self._entries[name] = self.catalog.entry(self._named(name))
-        return known
 
     def usable(self, spelled: str) -> str | None:
         """The model name for another program's spelling, if its provider has a key."""
@@ -189,14 +191,14 @@ class ModelFactory:
 
     def prices_of(self, name: str) -> PriceBounds:
         """The known prices of a model, for approval requests."""
-        window = None if self._is_wireless(name) else self._entry(name).window
+        window = None if self._is_wireless(name) else self._lookup(name)[1].window
         return PriceBounds(lambda given, taken: self.max_cost_nanos(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint
 
         entry, base_url = self.catalog.providers[provider], self._base_url(provider)
-        found = find_key(entry, self._environ)
+        found = _find_key(entry, self._environ)
         if found is None:
             return Endpoint(base_url=base_url, key_variable=next(iter(entry.keys), "") if entry.needs_key else "")
         variable, secret = found
@@ -237,21 +239,10 @@ class ModelFactory:
             context_window=entry.window,
             prices=entry.prices,
             idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
-            wall_clock=self._clock.wall_clock,
         )
 
 
-def pydantic_ai_model(name: str) -> Model:
-    """A model of pydantic-ai by name."""
-    try:
-        from deputy.models.pydantic_ai import PydanticAIModel
-    except ImportError as error:
-        raise UsageError("model", f"{PYDANTIC_AI}{name}", "install deputy-agents[pydantic-ai] to use it") from error
-    return PydanticAIModel.named(name)
-
-
-def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, ApiKey] | None:
-    """The variable that holds a provider's key, and the key."""
+def _find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, ApiKey] | None:
     for variable in provider.keys:
         if value := environ.get(variable, "").strip():
             if not (value.isascii() and value.isprintable()):
@@ -263,16 +254,15 @@ def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, 
 def _check_address(endpoint: Endpoint, field: str) -> None:
     """Raise unless the address is valid and has at most one kind of credential."""
     url = endpoint.base_url
-    if not is_address(url):
-        raise UsageError(field, without_password(url), "give an address like https://example.com/v1")
+    if not _is_address(url):
+        raise UsageError(field, _without_password(url), "give an address like https://example.com/v1")
     # A key and a password would need the same header.
     if "authorization" in endpoint.headers() and "@" in urlsplit(url).netloc:
         expected = f"remove the user and password from the address: {endpoint.key_variable} is used instead"
-        raise UsageError(field, without_password(url), expected)
+        raise UsageError(field, _without_password(url), expected)
 
 
-def is_address(url: str) -> bool:
-    """Whether a URL is a valid address for requests."""
+def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -280,8 +270,7 @@ def is_address(url: str) -> bool:
         return False
 
 
-def without_password(url: str) -> str:
-    """An address without the user and password before its host."""
+def _without_password(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
@@ -298,20 +287,13 @@ def wire_of(protocol: WireName) -> Wire:
     """The wire protocol with this name; only its file is imported."""
     match protocol:
         case "anthropic":
-            from deputy.models.anthropic import AnthropicWire
-
-            return AnthropicWire()
+            from deputy.models.anthropic import WIRE
         case "openai-responses":
-            from deputy.models.openai_responses import ResponsesWire
-
-            return ResponsesWire()
+            from deputy.models.openai_responses import WIRE
         case "openai-chat":
-            from deputy.models.openai_chat import ChatWire
-
-            return ChatWire()
+            from deputy.models.openai_chat import WIRE
         case "google":
-            from deputy.models.google import GoogleWire
-
-            return GoogleWire()
+            from deputy.models.google import WIRE
         case _:
             assert_never(protocol)
+    return WIRE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, assert_never
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +27,7 @@ from deputy.models.wire import (
     NOTHING,
     StreamBuffer,
     StreamEnd,
+    Wire,
     counted,
     decode,
     encode,
@@ -48,39 +48,22 @@ UNSIGNED: Final = "skip_thought_signature_validator"
 """The placeholder signature for calls of another model."""
 
 
-class GoogleWire:
-    """Speaks Gemini."""
+_NAME: Final = "google"
 
-    name = "google"
 
-    def path(self, target: ModelTarget) -> str:
-        """The path of the request."""
-        return f"/v1beta/models/{quote(target.model, safe='')}:streamGenerateContent?alt=sse"
-
-    def headers(self) -> dict[str, str]:
-        """No headers beside the key."""
-        return {}
-
-    def body(
-        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
-    ) -> bytes:
-        """The request."""
-        head: dict[str, Any] = {}
-        if conversation.system:
-            head["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
-        tools, settings = schema_or_tools(tools, settings)
-        if len(tools):
-            head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
-        if generation := _generation(target, settings):
-            head["generationConfig"] = generation
-        contents = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
-        declarations = tools.encoded(self.name, _encode_tool)
-        offered = b'{"functionDeclarations":[%b]}' % declarations if declarations else b""
-        return with_arrays(head | settings.extra, *tools_field(offered), (b"contents", (contents,)))
-
-    def reader(self) -> GoogleReader:
-        """A reader for one stream."""
-        return GoogleReader()
+def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings) -> bytes:
+    head: dict[str, Any] = {}
+    if conversation.system:
+        head["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
+    tools, settings = schema_or_tools(tools, settings)
+    if len(tools):
+        head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
+    if generation := _generation(target, settings):
+        head["generationConfig"] = generation
+    contents = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+    declarations = tools.encoded(_NAME, _encode_tool)
+    offered = b'{"functionDeclarations":[%b]}' % declarations if declarations else b""
+    return with_arrays(head | settings.extra, *tools_field(offered), (b"contents", (contents,)))
 
 
 def _tool_choice(settings: GenerationSettings) -> dict[str, Any]:
@@ -207,9 +190,7 @@ _REFUSALS: Final = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_C
 _BROKEN: Final = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "OTHER"})
 
 
-class GoogleReader:
-    """Reads one Gemini stream."""
-
+class _GoogleReader:
     def __init__(self) -> None:
         self.buffer = StreamBuffer()
         self.used: TokenUsage | None = None
@@ -242,7 +223,6 @@ class GoogleReader:
             self._detail = f"the prompt was blocked ({chunk.prompt_feedback.block_reason})"
 
     def end(self) -> StreamEnd:
-        """The result of the whole stream."""
         finish = self._finish
         if finish is None:
             raise StreamCut("the stream ended without a finish reason")
@@ -310,3 +290,11 @@ def _joined(parts: list[_Part]) -> Iterable[Part]:
         if part.thought_signature:
             yield from flush(part.thought_signature)
     yield from flush()
+
+
+WIRE = Wire(
+    name=_NAME,
+    path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+    body=_body,
+    reader=_GoogleReader,
+)

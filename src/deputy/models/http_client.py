@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from deputy import __version__
-from deputy.core.errors import BadRequest, ModelError, NetworkFailed, Silent
+from deputy.core.errors import BadRequest, NetworkFailed
 
 if TYPE_CHECKING:
     from collections import deque
@@ -130,8 +130,3 @@ def proxy_for(origin: str) -> str | None:
 def _reason(error: Exception) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return str(cause) or type(error).__name__
-
-
-def no_answer(seconds: float) -> ModelError:
-    """The error for a provider that did not begin to answer."""
-    return Silent(f"no answer began within {seconds:g} s")

@@ -28,6 +28,7 @@ from deputy.models.wire import (
     PartialToolCall,
     StreamBuffer,
     StreamEnd,
+    Wire,
     counted,
     decode,
     encode,
@@ -53,48 +54,31 @@ QUIRKS: Final = frozenset(
 )
 
 
-class ChatWire:
-    """Speaks OpenAI Chat Completions."""
+_NAME: Final = "openai-chat"
 
-    name = "openai-chat"
 
-    def path(self, target: ModelTarget) -> str:
-        """The path of the request."""
-        return "/chat/completions"
-
-    def headers(self) -> dict[str, str]:
-        """No headers beside the key."""
-        return {}
-
-    def body(
-        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
-    ) -> bytes:
-        """The request."""
-        quirks = target.quirks
-        if "schema_beside_tools" not in quirks:
-            tools, settings = schema_or_tools(tools, settings)
-        head: dict[str, Any] = {"model": target.model, "stream": True}
-        if "no_stream_options" not in quirks:
-            head["stream_options"] = {"include_usage": True}
-        if settings.max_output_tokens is not None:
-            name = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
-            head[name] = settings.max_output_tokens
-        if settings.thinking is not None and target.thinking_style is not None:
-            head["reasoning_effort"] = settings.thinking
-        if settings.output is not None:
-            output = {"name": settings.output.name, "schema": settings.output.schema, "strict": False}
-            head["response_format"] = {"type": "json_schema", "json_schema": output}
-        if len(tools):
-            head["tool_choice"] = _tool_choice(settings)
-        messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
-        system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
-        comma = b"," if system and messages else b""
-        offered = tools.encoded(self.name, _encode_tool)
-        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
-
-    def reader(self) -> ChatReader:
-        """A reader for one stream."""
-        return ChatReader()
+def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings) -> bytes:
+    quirks = target.quirks
+    if "schema_beside_tools" not in quirks:
+        tools, settings = schema_or_tools(tools, settings)
+    head: dict[str, Any] = {"model": target.model, "stream": True}
+    if "no_stream_options" not in quirks:
+        head["stream_options"] = {"include_usage": True}
+    if settings.max_output_tokens is not None:
+        name = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
+        head[name] = settings.max_output_tokens
+    if settings.thinking is not None and target.thinking_style is not None:
+        head["reasoning_effort"] = settings.thinking
+    if settings.output is not None:
+        output = {"name": settings.output.name, "schema": settings.output.schema, "strict": False}
+        head["response_format"] = {"type": "json_schema", "json_schema": output}
+    if len(tools):
+        head["tool_choice"] = _tool_choice(settings)
+    messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
+    system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
+    comma = b"," if system and messages else b""
+    offered = tools.encoded(_NAME, _encode_tool)
+    return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
 
 
 def _tool_choice(settings: GenerationSettings) -> str | dict[str, Any]:
@@ -222,9 +206,7 @@ _STOPS: Final[dict[str, StopReason]] = {"length": "length", "max_tokens": "lengt
 _REFUSALS: Final = frozenset({"content_filter", "refusal", "sensitive"})
 
 
-class ChatReader:
-    """Reads one Chat Completions stream."""
-
+class _ChatReader:
     def __init__(self) -> None:
         self.buffer = StreamBuffer()
         self.used: TokenUsage | None = None
@@ -265,7 +247,6 @@ class ChatReader:
             self._finish = choice.finish_reason or None
 
     def end(self) -> StreamEnd:
-        """The result of the whole stream."""
         if self._finish is None:
             raise StreamCut("the stream ended without a finish reason")
         if self._continues:
@@ -349,3 +330,11 @@ class ChatReader:
             thinking_tokens=counted(report, "completion_tokens_details", "reasoning_tokens"),
             cost=round(cost * 1e9) if 0 <= cost < _MOST_DOLLARS else None,
         )
+
+
+WIRE = Wire(
+    name=_NAME,
+    path="/chat/completions",
+    body=_body,
+    reader=_ChatReader,
+)

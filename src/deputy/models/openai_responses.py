@@ -28,6 +28,7 @@ from deputy.models.wire import (
     PartialToolCall,
     StreamBuffer,
     StreamEnd,
+    Wire,
     counted,
     decode,
     encode,
@@ -45,48 +46,31 @@ if TYPE_CHECKING:
 SEALED: Final = "reasoning.encrypted_content"
 
 
-class ResponsesWire:
-    """Speaks OpenAI Responses."""
+_NAME: Final = "openai-responses"
 
-    name = "openai-responses"
 
-    def path(self, target: ModelTarget) -> str:
-        """The path of the request."""
-        return "/responses"
-
-    def headers(self) -> dict[str, str]:
-        """No headers beside the key."""
-        return {}
-
-    def body(
-        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
-    ) -> bytes:
-        """The request."""
-        head: dict[str, Any] = {"model": target.model, "stream": True, "store": False, "include": [SEALED]}
-        if conversation.system:
-            head["instructions"] = conversation.system
-        if settings.max_output_tokens is not None:
-            head["max_output_tokens"] = settings.max_output_tokens
-        if settings.thinking is not None and target.thinking_style is not None:
-            head["reasoning"] = {"effort": settings.thinking}
-        if settings.output is not None:
-            head["text"] = {
-                "format": {
-                    "type": "json_schema",
-                    "name": settings.output.name,
-                    "schema": settings.output.schema,
-                    "strict": False,
-                }
+def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings) -> bytes:
+    head: dict[str, Any] = {"model": target.model, "stream": True, "store": False, "include": [SEALED]}
+    if conversation.system:
+        head["instructions"] = conversation.system
+    if settings.max_output_tokens is not None:
+        head["max_output_tokens"] = settings.max_output_tokens
+    if settings.thinking is not None and target.thinking_style is not None:
+        head["reasoning"] = {"effort": settings.thinking}
+    if settings.output is not None:
+        head["text"] = {
+            "format": {
+                "type": "json_schema",
+                "name": settings.output.name,
+                "schema": settings.output.schema,
+                "strict": False,
             }
-        if len(tools):
-            head["tool_choice"] = _tool_choice(settings)
-        items = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
-        offered = tools.encoded(self.name, _encode_tool)
-        return with_arrays(head | settings.extra, *tools_field(offered), (b"input", (items,)))
-
-    def reader(self) -> ResponsesReader:
-        """A reader for one stream."""
-        return ResponsesReader()
+        }
+    if len(tools):
+        head["tool_choice"] = _tool_choice(settings)
+    items = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+    offered = tools.encoded(_NAME, _encode_tool)
+    return with_arrays(head | settings.extra, *tools_field(offered), (b"input", (items,)))
 
 
 def _tool_choice(settings: GenerationSettings) -> str | dict[str, str]:
@@ -196,7 +180,7 @@ _decoder = msgspec.json.Decoder(_Event).decode
 _item_decoder = msgspec.json.Decoder(_Item).decode
 
 
-class ResponsesReader:
+class _ResponsesReader:
     """Reads one Responses stream. Deltas are for watchers; the result is made from the finished items."""
 
     def __init__(self) -> None:
@@ -209,7 +193,6 @@ class ResponsesReader:
         self._refusal = ""
 
     def read(self, data: bytes) -> None:
-        """Take in the data of one event."""
         if self.is_done or data == b"[DONE]":
             return
         event: _Event = decode(_decoder, data)
@@ -237,7 +220,6 @@ class ResponsesReader:
                 pass
 
     def end(self) -> StreamEnd:
-        """The result of the whole stream."""
         if not self.is_done:
             raise StreamCut("the stream ended before its response")
         parts = [part for index in sorted(self._items) for part in self._parts(self._items[index])]
@@ -308,3 +290,11 @@ def _sealed(raw: msgspec.Raw) -> str:
     """An item to send back: unchanged, without null fields."""
     fields: dict[str, Any] = msgspec.json.decode(raw)
     return encode({name: value for name, value in fields.items() if value is not None}).decode()
+
+
+WIRE = Wire(
+    name=_NAME,
+    path="/responses",
+    body=_body,
+    reader=_ResponsesReader,
+)

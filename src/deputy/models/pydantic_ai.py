@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings as TheirSettings
 from pydantic_ai.settings import ToolChoice as TheirToolChoice
 from pydantic_ai.tools import ToolDefinition
 
+from deputy.core import errors
 from deputy.core.conversation import (
     AssistantMessage,
     ForcedTool,
@@ -30,23 +31,7 @@ from deputy.core.conversation import (
     ToolMessage,
     UserMessage,
 )
-from deputy.core.errors import (
-    BadKey,
-    BadReply,
-    ContextExhausted,
-    EmptyReply,
-    ModelError,
-    ModelNotFound,
-    ModelRefused,
-    NetworkFailed,
-    Overloaded,
-    QuotaSpent,
-    RateLimited,
-    ServerFailed,
-    Silent,
-    StreamCut,
-    UsageError,
-)
+from deputy.core.errors import EmptyReply, ModelError, ServerFailed, UsageError
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.provider_errors import provider_error
 from deputy.models.wire import PartialToolCall, encode
@@ -60,18 +45,18 @@ if TYPE_CHECKING:
 _PART: Final[TypeAdapter[messages.ModelResponsePart]] = TypeAdapter(messages.ModelResponsePart)
 _STOPS: Final[dict[str, StopReason]] = {"stop": "end", "tool_call": "end", "length": "length"}
 _KINDS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
-    (exceptions.ModelRateLimitError, RateLimited),
-    (exceptions.ModelQuotaExceededError, QuotaSpent),
-    (exceptions.ModelUnavailableError, Overloaded),
+    (exceptions.ModelRateLimitError, errors.RateLimited),
+    (exceptions.ModelQuotaExceededError, errors.QuotaSpent),
+    (exceptions.ModelUnavailableError, errors.Overloaded),
     (exceptions.ModelServerError, ServerFailed),
-    (exceptions.ModelRequestTimeout, Silent),
-    (exceptions.ModelConnectionError, NetworkFailed),
-    (exceptions.ModelContextWindowExceededError, ContextExhausted),
-    (exceptions.ModelAuthenticationError, BadKey),
-    (exceptions.ModelNotFoundError, ModelNotFound),
-    (exceptions.ContentFilterError, ModelRefused),
+    (exceptions.ModelRequestTimeout, errors.Silent),
+    (exceptions.ModelConnectionError, errors.NetworkFailed),
+    (exceptions.ModelContextWindowExceededError, errors.ContextExhausted),
+    (exceptions.ModelAuthenticationError, errors.BadKey),
+    (exceptions.ModelNotFoundError, errors.ModelNotFound),
+    (exceptions.ContentFilterError, errors.ModelRefused),
     (exceptions.ModelAPIError, ServerFailed),
-    (exceptions.UnexpectedModelBehavior, BadReply),
+    (exceptions.UnexpectedModelBehavior, errors.BadReply),
 )
 
 
@@ -129,7 +114,7 @@ class PydanticAIModel:
             async with asyncio.timeout(self._idle_seconds):
                 return await anext(events, None)
         except TimeoutError as error:
-            raise Silent(f"the model made no progress for {self._idle_seconds:g} s") from error
+            raise errors.Silent(f"the model made no progress for {self._idle_seconds:g} s") from error
 
     def _history(self, conversation: Conversation) -> list[messages.ModelMessage]:
         history = [self._translated(message) for message in conversation.messages]
@@ -161,11 +146,11 @@ class PydanticAIModel:
     def _message(self, response: messages.ModelResponse, turn: int) -> tuple[AssistantMessage, StopReason]:
         finish = response.finish_reason
         if finish is None:
-            raise StreamCut("the stream ended without a finish reason")
+            raise errors.StreamCut("the stream ended without a finish reason")
         if finish == "content_filter":
-            raise ModelRefused("the model declined to answer")
+            raise errors.ModelRefused("the model declined to answer")
         if finish == "error":
-            raise BadReply("the provider stopped with an error")
+            raise errors.BadReply("the provider stopped with an error")
         reason = _STOPS.get(finish, "end")
         parts = with_ids(tuple(_our_parts(response.parts, reason)), turn)
         message = AssistantMessage(parts=parts, origin=self._origin)
@@ -176,13 +161,15 @@ class PydanticAIModel:
 
 def _delta(event: messages.ModelResponseStreamEvent) -> TextDelta | ThinkingDelta | None:
     match event:
-        case messages.PartStartEvent(part=messages.TextPart(content=text)) if text:
+        case (
+            messages.PartStartEvent(part=messages.TextPart(content=text))
+            | messages.PartDeltaEvent(delta=messages.TextPartDelta(content_delta=text))
+        ) if text:
             return TextDelta(text)
-        case messages.PartStartEvent(part=messages.ThinkingPart(content=text)) if text:
-            return ThinkingDelta(text)
-        case messages.PartDeltaEvent(delta=messages.TextPartDelta(content_delta=text)) if text:
-            return TextDelta(text)
-        case messages.PartDeltaEvent(delta=messages.ThinkingPartDelta(content_delta=text)) if text:
+        case (
+            messages.PartStartEvent(part=messages.ThinkingPart(content=text))
+            | messages.PartDeltaEvent(delta=messages.ThinkingPartDelta(content_delta=text))
+        ) if text:
             return ThinkingDelta(text)
         case _:
             return None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from deputy.core.errors import RateLimited
-from deputy.core.rate_limit import MOST_SLOTS, SlotRequest
-from deputy.models.rate_limit_store import LocalRateLimitStore
-from deputy.models.retry_clock import RetryClock
+from deputy.core.rate_limit import MOST_SLOTS, SharedLimit, SlotRequest, SlotShare, agree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from deputy.core.rate_limit import SlotShare
-    from deputy.models.rate_limit_store import RateLimitStore
+    from collections.abc import Awaitable, Callable
 
 CEILING: Final = 512
 _FEWEST, _OTHER_FILES = 16, 256
@@ -42,6 +38,70 @@ def most_requests() -> int:
     return max(_FEWEST, min(MOST_SLOTS, allowed - _OTHER_FILES))
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class RateLimitStore(Protocol):
+    """The shared state for one provider and key. Times are monotonic."""
+
+    def is_calm(self, now: float) -> bool:
+        """Whether no hold is known; called for every request, so it does no I/O."""
+        ...
+
+    def is_limited(self, now: float) -> bool:
+        """Whether a limit is known to apply; called for every request, so it does no I/O."""
+        ...
+
+    async def hold(self, until: float) -> None:
+        """Allow no start before this time."""
+        ...
+
+    async def next_start(self, now: float, spacing: float) -> float:
+        """Take a start: 0 if granted, else the seconds to wait before the next try."""
+        ...
+
+    def share(self, ask: SlotRequest, on_share: Callable[[SlotShare | None], None]) -> None:
+        """Request a share of the limit; `on_share` gets it, or None if there is no limit."""
+        ...
+
+
+class LocalRateLimitStore:
+    """A store for one process."""
+
+    def __init__(self) -> None:
+        self._held_until = float("-inf")
+        self._last_start = float("-inf")
+        self._agreement = SharedLimit()
+        self._joined: float | None = None
+
+    def is_calm(self, now: float) -> bool:
+        """Whether there is no hold."""
+        return self._held_until <= now
+
+    def is_limited(self, now: float) -> bool:
+        """Whether a limit applies."""
+        return self._agreement.limit is not None and self._agreement.limit.is_in_force(now)
+
+    async def hold(self, until: float) -> None:
+        """Allow no start before this time."""
+        self._held_until = max(self._held_until, until)
+
+    async def next_start(self, now: float, spacing: float) -> float:
+        """Take a start, or return the seconds to wait."""
+        at = max(self._held_until, self._last_start + spacing)
+        if at > now:
+            return at - now
+        self._last_start = now
+        return 0.0
+
+    def share(self, ask: SlotRequest, on_share: Callable[[SlotShare | None], None]) -> None:
+        """Take the whole limit."""
+        self._agreement, share = agree(self._agreement, ask, "", self._joined)
+        self._joined = None if self._agreement.limit is None else self._agreement.limit.since
+        on_share(share)
+
+
 class RateLimiter:
     """Slots for requests: the limit halves when the provider throttles and grows back with success.
 
@@ -51,13 +111,19 @@ class RateLimiter:
     """
 
     def __init__(
-        self, *, clock: RetryClock | None = None, max_concurrency: int = CEILING, store: RateLimitStore | None = None
+        self,
+        *,
+        max_concurrency: int = CEILING,
+        store: RateLimitStore | None = None,
+        draw: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.limit = float(max_concurrency)
         """The last known limit on concurrent requests of all processes."""
         self.active = 0
         self._ceiling = max_concurrency
-        self._clock = clock or RetryClock()
+        self._draw = draw
+        self._sleep = sleep
         self._store = store or LocalRateLimitStore()
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._share: SlotShare | None = None
@@ -87,10 +153,10 @@ class RateLimiter:
         """
         self._retries += is_throttle_retry
         try:
-            now = self._clock.clock()
+            now = _now()
             if not self._has_free_slot(now):
                 await self._wait_for_slot(now)
-                now = self._clock.clock()
+                now = _now()
             if not self._throttled and not is_throttle_retry and self._store.is_calm(now):
                 self._last_start = now
                 return now
@@ -105,13 +171,13 @@ class RateLimiter:
     def release(self) -> None:
         """Release the slot to the longest waiting request."""
         self.active -= 1
-        self._last_release = self._clock.clock()
+        self._last_release = _now()
         self._admit(self._last_release)
 
     def succeeded(self) -> None:
         """A request succeeded."""
         self._successes += 1
-        is_quiet = self._clock.clock() - self._last_throttle > QUIET_SECONDS
+        is_quiet = _now() - self._last_throttle > QUIET_SECONDS
         if is_quiet and not self._in_line and not self._retries:
             self._end_storm()
 
@@ -120,7 +186,7 @@ class RateLimiter:
 
         A request that started before the last cut does not cut again.
         """
-        now = self._clock.clock()
+        now = _now()
         self._throttled += 1
         self._last_throttle = now
         if started > self._last_cut:
@@ -129,7 +195,7 @@ class RateLimiter:
             self._granted_slots = 0
             self._cutting = started
             self._refresh_share()
-        jitter = min(LONGEST_JITTER_SECONDS, wait_seconds / 10) * self._clock.draw()
+        jitter = min(LONGEST_JITTER_SECONDS, wait_seconds / 10) * self._draw()
         await self._store.hold(now + wait_seconds + jitter)
 
     async def close(self) -> None:
@@ -141,7 +207,7 @@ class RateLimiter:
         if self._share is None and self._asked is None:
             return
         released = asyncio.get_running_loop().create_future()
-        ask = SlotRequest(now=self._clock.clock(), active=0, wanted=0)
+        ask = SlotRequest(now=_now(), active=0, wanted=0)
         # A pending request is answered first: the journal keeps the order.
         self._store.share(ask, lambda _: None if released.done() else released.set_result(None))
         await released
@@ -164,7 +230,7 @@ class RateLimiter:
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
-        now = self._clock.clock()
+        now = _now()
         is_resting = now - self._last_release < IDLE_SECONDS
         self._asked = SlotRequest(
             now=now,
@@ -182,7 +248,7 @@ class RateLimiter:
         self._asked = None
         self._share = None if has_left else share
         self.limit = min(float(self._ceiling), float("inf") if share is None else share.limit)
-        self._admit(self._clock.clock())
+        self._admit(_now())
         if self._cutting is not None or (has_left and self._waiting):
             self._refresh_share()
         elif self._share is not None and not self._is_closed:
@@ -236,13 +302,13 @@ class RateLimiter:
 
     async def _wait_for_turn(self, max_wait_seconds: float) -> float:
         self._in_line += 1
-        if not self._store.is_calm(self._clock.clock()):
+        if not self._store.is_calm(_now()):
             # Even if another process was throttled, the waiting requests must not start at once.
             self._throttled = max(self._throttled, self._in_line)
         try:
             async with self._line:
                 while True:
-                    now = self._clock.clock()
+                    now = _now()
                     is_calm = self._store.is_calm(now) and not self._retries
                     if is_calm and self._storm_spacing < CALM_SPACING_SECONDS:
                         self._end_storm()
@@ -256,41 +322,11 @@ class RateLimiter:
                         return self._start_now()
                     if wait > max_wait_seconds:
                         raise RateLimited(f"the provider asks to wait {wait:.0f} s", retry_after=wait)
-                    await self._clock.sleep(wait)
+                    await self._sleep(wait)
         finally:
             self._in_line -= 1
 
     def _start_now(self) -> float:
         """The next start is spaced from the real start time."""
-        self._last_start = self._clock.clock()
+        self._last_start = _now()
         return self._last_start
-
-
-class RateLimiters:
-    """One rate limiter for each provider and key, made on first use."""
-
-    def __init__(
-        self,
-        *,
-        clock: RetryClock | None = None,
-        max_concurrency: int = CEILING,
-        pace_of: Callable[[str], RateLimitStore] | None = None,
-    ) -> None:
-        self._clock = clock
-        self._ceiling = max_concurrency
-        self._pace_of = pace_of
-        self._limiters: dict[str, RateLimiter] = {}
-
-    def of(self, account: str) -> RateLimiter:
-        """The rate limiter of an account: a provider with a fingerprint of the key."""
-        limiter = self._limiters.get(account)
-        if limiter is None:
-            store = self._pace_of(account) if self._pace_of is not None else None
-            limiter = RateLimiter(clock=self._clock, max_concurrency=self._ceiling, store=store)
-            self._limiters[account] = limiter
-        return limiter
-
-    async def close(self) -> None:
-        """Release every share."""
-        for limiter in self._limiters.values():
-            await limiter.close()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from contextlib import aclosing
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.core.conversation import RetryNotice
-from deputy.core.errors import ModelError, Overloaded, RateLimited
+from deputy.core.errors import BadRequest, ModelError, Overloaded, RateLimited
 from deputy.engine.ports.model import is_metered
-from deputy.models.retry_clock import RetryClock
-from deputy.models.schema_refusal import is_schema_refused, without_schema
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
     from deputy.engine.ports import Model
@@ -44,23 +44,22 @@ class RetryingModel:
     """
 
     def __init__(
-        self, model: Model, limiter: RateLimiter, *, policy: RetryPolicy | None = None, clock: RetryClock | None = None
+        self,
+        model: Model,
+        limiter: RateLimiter,
+        *,
+        policy: RetryPolicy | None = None,
+        draw: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self.name = model.name
+        self.is_metered = is_metered(model)
         self._model = model
         self._limiter = limiter
         self._policy = policy or RetryPolicy()
-        self._clock = clock or RetryClock()
+        self._draw = draw
+        self._sleep = sleep
         self._takes_schemas = True
-
-    @property
-    def name(self) -> str:
-        """The name of the wrapped model."""
-        return self._model.name
-
-    @property
-    def is_metered(self) -> bool:
-        """Whether its reported usage is checked against our estimate."""
-        return is_metered(self._model)
 
     @property
     def context_window(self) -> int | None:
@@ -73,7 +72,7 @@ class RetryingModel:
         """One turn, of one or more requests."""
         policy, wait_seconds = self._policy, self._policy.max_wait_seconds
         if settings.output is not None and not self._takes_schemas:
-            settings = without_schema(settings)
+            settings = _without_schema(settings)
         is_throttle = False
         for attempt in count(1):
             started = await self._entered(wait_seconds, is_throttle_retry=is_throttle)
@@ -85,9 +84,9 @@ class RetryingModel:
                 return
             except ModelError as error:
                 failure = error
-                if settings.output is not None and is_schema_refused(error):
+                if settings.output is not None and _is_schema_refused(error):
                     # Remembered for later turns of this process.
-                    self._takes_schemas, settings, is_throttle = False, without_schema(settings), False
+                    self._takes_schemas, settings, is_throttle = False, _without_schema(settings), False
                     continue
                 wait = self._wait(error, attempt)
                 is_throttle = isinstance(error, RateLimited | Overloaded)
@@ -103,7 +102,7 @@ class RetryingModel:
                 yield failure.used
             yield RetryNotice(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
             if not is_throttle:
-                await self._clock.sleep(wait)
+                await self._sleep(wait)
 
     async def _entered(self, wait_seconds: float, *, is_throttle_retry: bool) -> float:
         try:
@@ -116,4 +115,23 @@ class RetryingModel:
         if error.retry_after is not None:
             return error.retry_after
         longest = min(self._policy.longest_wait_seconds, SHORTEST_WAIT_SECONDS * 2**attempt)
-        return longest * (0.5 + self._clock.draw() / 2)
+        return longest * (0.5 + self._draw() / 2)
+
+
+_SCHEMA_WORDS: Final = (
+    "response_format", "output_config", "output_format", "text.format", "json_schema", "responsejsonschema",
+    "response_json_schema", "response_schema", "responsemimetype", "response_mime_type", "response mime type",
+    "structured output", "json mode", "invalid schema", "grammar",
+)  # fmt: skip
+"""Words in the errors of servers that refuse the schema field."""
+
+
+def _is_schema_refused(error: ModelError) -> bool:
+    words = error.message.lower()
+    return isinstance(error, BadRequest) and any(wording in words for wording in _SCHEMA_WORDS)
+
+
+def _without_schema(settings: GenerationSettings) -> GenerationSettings:
+    """The settings without a schema; the idempotency key changes, because it is another request."""
+    key = settings.idempotency_key
+    return structs.replace(settings, output=None, idempotency_key=None if key is None else f"{key}:plain")

@@ -62,7 +62,7 @@ class ScriptModel:
         self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """The next turn of the script."""
-        found = self._play.ask(opening_of(conversation), answers_in(conversation))
+        found = self._play.ask(_opening(conversation), _answers(conversation))
         if found is None:
             raise BadRequest(f"the script has no answer: {self._play.over_asked[-1]}", model=self.name)
         turn, fault = found
@@ -85,14 +85,12 @@ class ScriptModel:
             await self._sleep(turn.pace_seconds)
 
 
-def opening_of(conversation: Conversation) -> str:
-    """The text that a script matches: the system prompt and the first message."""
+def _opening(conversation: Conversation) -> str:
     first = next((message.text for message in conversation.messages if isinstance(message, UserMessage)), "")
     return f"{conversation.system}\n{first}"
 
 
-def answers_in(conversation: Conversation) -> int:
-    """The number of the model's turns so far."""
+def _answers(conversation: Conversation) -> int:
     return sum(1 for message in conversation.messages if isinstance(message, AssistantMessage))
 
 

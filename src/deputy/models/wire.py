@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -12,7 +12,7 @@ from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta,
 from deputy.core.errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from deputy.core.conversation import Conversation, GenerationSettings
 
@@ -24,6 +24,41 @@ PART_SIZE: Final = 256
 
 ThinkingStyle: TypeAlias = Literal["budget", "adaptive", "effort", "level"]
 """How thinking is requested: a token budget, adaptive with an effort, an effort, or a level."""
+
+
+_MASK: Final = "***"
+
+
+class ApiKey:
+    """An API key that repr, logs, errors, pickles and JSON do not show."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value, for a request header."""
+        return self._value
+
+    def hide(self, text: str) -> str:
+        """The text with every occurrence of the value masked."""
+        return text.replace(self._value, _MASK) if len(self._value) >= 4 else text
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK})"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce__(self) -> str:
+        raise TypeError("an ApiKey cannot be pickled")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ApiKey) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
 
 
 class ModelTarget(Struct, frozen=True, kw_only=True):
@@ -65,28 +100,18 @@ class StreamReader(Protocol):
         ...
 
 
-class Wire(Protocol):
+class Wire(NamedTuple):
     """A protocol for turns over HTTP."""
 
     name: str
-
-    def path(self, target: ModelTarget) -> str:
-        """The path of the request after the base URL."""
-        ...
-
-    def headers(self) -> dict[str, str]:
-        """The headers of every request beside the key."""
-        ...
-
-    def body(
-        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
-    ) -> bytes:
-        """The request body."""
-        ...
-
-    def reader(self) -> StreamReader:
-        """A reader for one stream."""
-        ...
+    path: str
+    """The path of the request after the base URL; `{model}` stands for the model."""
+    body: Callable[[ModelTarget, Conversation, Toolset, GenerationSettings], bytes]
+    """Encodes the request."""
+    reader: Callable[[], StreamReader]
+    """Makes a reader for one stream."""
+    headers: Mapping[str, str] = {}
+    """The headers of every request beside the key."""
 
 
 class StreamBuffer:

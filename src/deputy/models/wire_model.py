@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import aiohttp
 from msgspec import Struct, structs
@@ -14,17 +15,18 @@ from deputy.core.conversation import AssistantMessage, Part, Stop, Text, TokenUs
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.provider_errors import provider_error
+from deputy.core.usage_estimate import FACTOR, estimated_tokens
 from deputy.engine.shared_timer import shared_timer
 from deputy.engine.timeouts import timeout
-from deputy.models.http_client import RequestBody, no_answer, read_what_came
-from deputy.models.pricing import ModelPrices, priced, was_cut_silently
-from deputy.models.secret import ApiKey
+from deputy.models.catalog import ModelPrices, priced
+from deputy.models.http_client import RequestBody, read_what_came
 from deputy.models.sse import EventReader
+from deputy.models.wire import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
-    from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, StopReason, StreamEvent, Toolset
     from deputy.models.http_client import HttpClient
     from deputy.models.wire import ModelTarget, StreamEnd, StreamReader, Wire
 
@@ -66,7 +68,6 @@ class WireModel:
         context_window: int | None = None,
         prices: ModelPrices | None = None,
         idle_seconds: float = IDLE_SECONDS,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = f"{target.provider}:{target.model}"
         self.context_window = context_window
@@ -76,13 +77,13 @@ class WireModel:
         self._http = http
         self._prices = prices
         self._idle_seconds = idle_seconds
-        self._wall_clock = wall_clock
-        self._url = URL(endpoint.base_url.rstrip("/") + wire.path(target), encoded=True)
+        path = wire.path.format(model=quote(target.model, safe=""))
+        self._url = URL(endpoint.base_url.rstrip("/") + path, encoded=True)
         self._headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
             "accept-encoding": "identity",
-            **wire.headers(),
+            **wire.headers,
             **endpoint.headers(),
         }
 
@@ -134,7 +135,7 @@ class WireModel:
                 finally:
                     response.close()
         except TimeoutError as error:
-            raise no_answer(self._idle_seconds) from error
+            raise Silent(f"no answer began within {self._idle_seconds:g} s") from error
 
     async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
@@ -155,7 +156,7 @@ class WireModel:
             pass  # an incomplete error message is better than none
         if status == 200 and b'"error"' not in body:
             return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
-        return provider_error(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
+        return provider_error(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=time.time())
 
     def _used(self, reader: StreamReader) -> TokenUsage:
         return priced(reader.used, self._prices) if reader.used is not None else TokenUsage(is_reported=False)
@@ -292,3 +293,18 @@ def with_ids(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
         opaque = part.opaque if part.id in ("", call_id) else None
         named.append(structs.replace(part, id=call_id, opaque=opaque))
     return tuple(named)
+
+
+def was_cut_silently(used: TokenUsage, reason: StopReason, *, window: int | None, sent_bytes: int) -> bool:
+    """Whether the provider silently dropped part of the prompt, or all room for an answer."""
+    if not used.is_reported:
+        return False
+    if reason == "length" and used.output_tokens == 0:
+        return True
+    # A server cannot read more than it was sent: ignore such a number.
+    if window is None or used.input_tokens > estimated_tokens(sent_bytes) * FACTOR:
+        return False
+    if used.input_tokens > window:
+        return True
+    # A server that truncates fills its window.
+    return used.input_tokens >= window * 0.95 and estimated_tokens(sent_bytes) > window * 1.25

@@ -6,6 +6,7 @@ and reports them with file and line.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json, structs
@@ -22,17 +23,15 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import UsageError
-from deputy.models.offline.offline_search import (
+from deputy.engine.prompts import prompt
+from deputy.models.offline_search import (
     MOST_HITS,
     SearchFindings,
     SearchHit,
     WordSearch,
-    best_places,
     key_words,
-    other_places,
     stem,
 )
-from deputy.models.offline.offline_task import begun_at, task_in, wanted_metadata, wanted_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -46,6 +45,25 @@ _BEFORE, _SHOWN = 3, 24
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 3
 _WIDTH = 66
 _CHARACTERS_PER_TOKEN = 4
+_BEST, _OTHERS = 3, 3
+_FORM_HEADING = "## The form of your answer"
+_TASK_HEADING = "## Task\n"
+_DATA, _IS_DATA = "[data from ", ": not instructions]"
+_FENCE = "```"
+_NOT_INCLUDED = "(not included: "
+_OWN_LINES = (
+    "Task: ",
+    "Work folder: ",
+    "Artifacts so far:",
+    "- .deputy/work/",
+    "## Inputs",
+    "## Expected return",
+    "## What was asked",
+    "## What counts",
+    "## The work",
+    "```json",
+)
+"""Beginnings of lines that a command, a subtask or an evaluator adds to its task."""
 
 
 class OfflineModel:
@@ -83,9 +101,9 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
     """The next text and calls, by the work since the last user message."""
-    task = task_in(messages)
-    words = key_words(wanted_words(task))
-    done = _Done(messages[begun_at(messages) :])
+    task = _task_in(messages)
+    words = key_words(_wanted_words(task))
+    done = _Done(messages[_begun_at(messages) :])
     if "Grep" in offered and words and not done.searches:
         wanted: Calls = [("Grep", _grep(word)) for word in words]
         if "Glob" in offered:
@@ -93,7 +111,7 @@ def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
         return f"{WHAT_IT_IS}. Searching for {', '.join(words)}.", wanted
     if "Grep" in offered and words and not done.findings.hits and not done.has_broadened:
         return "No results; searching for the beginnings of the words.", [("Grep", _grep(stem(word))) for word in words]
-    places = best_places(done.findings)
+    places = done.findings.ranked()[:_BEST]
     if "Read" in offered and places and not done.pages:
         return "", [("Read", _read(place)) for place in places]
     if "Note" in offered and places and not done.has_noted:
@@ -143,7 +161,7 @@ def _note(places: Sequence[SearchHit]) -> str:
 
 
 def _report(task: str, words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
-    if (metadata := wanted_metadata(task)) is not None:
+    if (metadata := _wanted_metadata(task)) is not None:
         return _in_form(metadata, words, done, places)
     return "\n".join(_report_lines(words, done, places))
 
@@ -165,7 +183,8 @@ def _report_lines(words: Sequence[str], done: _Done, places: Sequence[SearchHit]
     for place in places:
         yield f"\n**{place.path}:{place.line}**\n"
         yield _excerpt(place, done.pages.get(place.path, ""))
-    others = other_places(done.findings, places)
+    shown = {place.path for place in places}
+    others = [place for place in done.findings.ranked() if place.path not in shown][:_OTHERS]
     if others:
         yield "\nAlso:\n"
         yield from (f"- {place.path}:{place.line} `{_inline(place.text)}`" for place in others)
@@ -235,3 +254,93 @@ def _size(message: Message) -> int:
             return sum(len(result.content) for result in results)
         case AssistantMessage():
             return len(message.text)
+
+
+# --- the task ---------------------------------------------------------------------------------------------------------
+
+
+def _begun_at(messages: Sequence[Message]) -> int:
+    """The index of the last user message that is not a prompt of Deputy's own."""
+    said = [index for index, one in enumerate(messages) if isinstance(one, UserMessage) and not _is_own(one.text)]
+    return said[-1] if said else 0
+
+
+def _task_in(messages: Sequence[Message]) -> str:
+    """The task, or the last message after it; a correction of the form belongs to the same task."""
+    said = [one.text for one in messages if isinstance(one, UserMessage) and not _is_own(one.text)]
+    if not said:
+        return ""
+    first = _without_files(said[0])
+    return first if _FORM_HEADING in first or len(said) == 1 else said[-1]
+
+
+def _wanted_words(task: str) -> str:
+    """The text to search for: the task section of a prompt, without the instructions on its form."""
+    asked = task.partition(_FORM_HEADING)[0]
+    for around in _around():
+        asked = asked.removeprefix(around)
+    return "\n".join(_own_lines(asked.partition(_TASK_HEADING)[2] or asked))
+
+
+def _wanted_metadata(task: str) -> dict[str, Any] | None:
+    """The metadata for a return, if the task asks for one."""
+    _, heading, form = task.partition(_FORM_HEADING)
+    line = next((line for line in form.splitlines() if line.strip().startswith('"metadata": {')), "")
+    if not heading or not line:
+        return None
+    try:
+        return json.decode(line.strip().removeprefix('"metadata": ').removesuffix(","), type=dict[str, Any])
+    except ValueError:
+        return None
+
+
+def _is_own(text: str) -> bool:
+    """Whether it is Deputy's own prompt to continue or to finish."""
+    asks, hand_in = _asides()
+    return text.strip() in asks or text.endswith(hand_in)
+
+
+@cache
+def _asides() -> tuple[frozenset[str], str]:
+    hand_in = prompt("final_turn").partition("{reason}")[2]
+    return frozenset(prompt(name) for name in ("continue", "resumed", "interrupted")), hand_in
+
+
+@cache
+def _around() -> tuple[str, ...]:
+    """The beginnings of prompts that contain a task."""
+    return tuple(prompt(name).partition("{task}")[0] for name in ("inline", "director", "evaluator"))
+
+
+def _without_files(text: str) -> str:
+    """A prompt without the context files before it."""
+    lines = text.splitlines(keepends=True)
+    start = 0
+    while (end := _end_of_file(lines, start)) is not None:
+        start = end
+    return "".join(lines[start:])
+
+
+def _end_of_file(lines: Sequence[str], start: int) -> int | None:
+    """The line after a context file; None if there is no file at this line."""
+    head = [line.strip() for line in lines[start : start + 3]]
+    if len(head) < 3 or not head[0].startswith("## ") or head[1]:
+        return None
+    last = start + 2
+    if head[2].startswith(_FENCE) and not head[2].strip("`"):
+        last = next((at for at in range(last + 1, len(lines)) if lines[at].strip() == head[2]), len(lines))
+    elif not head[2].startswith(_NOT_INCLUDED):
+        return None
+    return last + 2
+
+
+def _own_lines(asked: str) -> Iterator[str]:
+    """The lines of the task, without embedded data and the lines that a command adds."""
+    end = ""
+    for line in asked.splitlines():
+        if end:
+            end = "" if line == end else end
+        elif line.startswith(_DATA) and line.endswith(_IS_DATA):
+            end = f"[end of data {line.removesuffix(_IS_DATA).rpartition(' ')[2]}]"
+        elif not line.startswith(_OWN_LINES):
+            yield line

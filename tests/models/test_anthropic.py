@@ -1,7 +1,7 @@
 import pytest
 
 from deputy.core.contract import return_schema
-from deputy.models.closed_schema import closed
+from deputy.models.anthropic import closed_schema
 
 
 def test_objects_are_closed_and_bounds_on_values_left_out():
@@ -16,7 +16,7 @@ def test_objects_are_closed_and_bounds_on_values_left_out():
         "required": ["n"],
         "$defs": {"deep": {"type": "object", "properties": {"x": {"type": "string", "format": "odd"}}}},
     }
-    assert closed(schema) == {
+    assert closed_schema(schema) == {
         "type": "object",
         "properties": {
             "n": {"type": "integer"},
@@ -30,7 +30,7 @@ def test_objects_are_closed_and_bounds_on_values_left_out():
 
 
 def test_the_form_of_the_contract_can_be_enforced():
-    assert closed(return_schema()) is not None
+    assert closed_schema(return_schema()) is not None
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_the_form_of_the_contract_can_be_enforced():
     ],
 )
 def test_what_a_closed_schema_would_forbid_or_cannot_say_is_not_enforced(schema):
-    assert closed(schema) is None
+    assert closed_schema(schema) is None
 
 
 def test_a_schema_without_end_is_not_enforced():
     schema = {"type": "array", "items": {"type": "string"}}
     for _ in range(2000):
         schema = {"type": "array", "items": schema}
-    assert closed(schema) is None
+    assert closed_schema(schema) is None

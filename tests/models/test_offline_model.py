@@ -17,8 +17,8 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import UsageError
 from deputy.engine.prompts import prompt
-from deputy.models.offline.offline_model import WHAT_IT_IS, OfflineModel
-from deputy.models.offline.offline_search import SearchFindings, WordSearch, best_places, key_words
+from deputy.models.offline_model import WHAT_IT_IS, OfflineModel
+from deputy.models.offline_search import SearchFindings, WordSearch, key_words
 
 ALL = ("Grep", "Glob", "Read", "Note")
 
@@ -116,7 +116,7 @@ def test_hostile_results_cost_little_and_break_nothing():
 def test_rare_words_and_names_weigh_more_than_common_ones():
     common = WordSearch.read("child", "\n".join(f"many.py:{n}:child" for n in range(1, 90)))
     rare = WordSearch.read("raise_bridge", "few.py:3:def raise_bridge():")
-    assert [place.path for place in best_places(SearchFindings([common, rare]))] == ["few.py", "many.py"]
+    assert [place.path for place in SearchFindings([common, rare]).ranked()] == ["few.py", "many.py"]
 
 
 def test_the_words_that_matter_are_names_first_and_without_plural():

@@ -11,30 +11,19 @@ from msgspec import Struct
 from deputy.core.redaction import MARK, Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 MOST_WORDS = 5
 MOST_HITS = 200
 _TASK_CHARACTERS = 4000
-_BEST, _OTHERS = 3, 3
 _SHORTEST = 3
 _STEM = 5
 _DEFINES = ("def ", "async def ", "class ", "func ", "fn ", "pub ", "function ", "export ", "#", "const ", "type ")
 _IMPORTS = ("import ", "from ", "use ", "#include", "require")
 _BESIDES = (
-    ".deputy/",
-    "test",
-    "example",
-    "demo",
-    "lock",
-    "changelog",
-    "constraints",
-    "corpus",
-    "fixture",
-    "vendor",
-    "license",
-    "min.js",
-)
+    ".deputy/", "test", "example", "demo", "lock", "changelog", "constraints", "corpus", "fixture", "vendor",
+    "license", "min.js",
+)  # fmt: skip
 
 _COMMON = """
 about after again all also always and any are around ask asks back because been before being below between both but
@@ -124,17 +113,6 @@ def _path_score(path: str) -> float:
     """The score of a path: lower for tests, examples and the like."""
     lowered = path.lower()
     return 0.4 if any(word in lowered for word in _BESIDES) else 1.0
-
-
-def best_places(findings: SearchFindings) -> list[SearchHit]:
-    """The places to read."""
-    return findings.ranked()[:_BEST]
-
-
-def other_places(findings: SearchFindings, best: Iterable[SearchHit]) -> list[SearchHit]:
-    """The places to list beside the best ones."""
-    shown = {place.path for place in best}
-    return [place for place in findings.ranked() if place.path not in shown][:_OTHERS]
 
 
 def key_words(task: str) -> list[str]:

@@ -1,1 +1,0 @@
-"""`offline:scout`: a model that searches the workspace without a network."""
