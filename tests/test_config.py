@@ -384,7 +384,7 @@ def test_the_user_sets_every_rule(project: Path, home: Path) -> None:
         700,
         None,
     )
-    with pytest.raises(UsageError, match="timeout: found 14401; research takes at most 14400 seconds"):
+    with pytest.raises(UsageError, match="timeout: found 14401; research takes more than 0 and at most 14400 seconds"):
         rules.seconds("research", 14401)
 
 

@@ -13,7 +13,7 @@ from deputy.core.errors import UsageError
 from deputy.core.fallback import Routing
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
-from deputy.core.role import ALL_TOOLS
+from deputy.core.task import ALL_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -8,8 +8,7 @@ from deputy.agents.agent_catalog import load_agents
 from deputy.agents.resolve_role import find_role, names_in
 from deputy.core.limits import Budget
 from deputy.core.request import READ_ONLY_TOOLS, Grant
-from deputy.core.role import NoRole, Role, as_parent, in_role
-from deputy.core.task import Task
+from deputy.core.task import NoRole, Role, Task, as_parent, in_role
 
 ALL = Grant(tools=READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"})
 TASK = Task(label="one", prompt="Do it.")

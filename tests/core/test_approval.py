@@ -17,8 +17,7 @@ from deputy.core.approval import (
     spawn_request,
 )
 from deputy.core.limits import Budget
-from deputy.core.role import Role
-from deputy.core.task import Task
+from deputy.core.task import Role, Task
 
 DOLLAR = 1_000_000_000
 PRICED = PriceBounds(lambda given, taken: 3_000 * given + 15_000 * taken, 200_000)

@@ -1,12 +1,10 @@
 import pytest
 
-from deputy.core.errors import Error
+from deputy.core.errors import Blame, Error, blame_of
 from deputy.core.fallback import (
     SHIPPED_FALLBACK,
-    Blame,
     Candidate,
     FailedAttempt,
-    blame_of,
     candidates,
     chain_of,
     next_candidate,

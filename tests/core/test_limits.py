@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.core.errors import UsageError
 from deputy.core.limits import (
     FINAL_TURN_SECONDS,
     NOTHING,
@@ -11,53 +10,13 @@ from deputy.core.limits import (
     Budget,
     Part,
     Shortfall,
-    WallLimit,
     budget_limit,
     context_limit,
     final_turn_seconds,
     fit_for_final_turn,
     inherited_deadline,
     reserve_all,
-    wall_seconds,
 )
-
-
-@pytest.mark.rule("time.wall")
-@pytest.mark.parametrize(
-    ("kind", "default", "most"),
-    [
-        ("research", 3600, 7200),
-        ("plan", 1800, 3600),
-        ("implement", 7200, 14400),
-        ("revise", 1800, 3600),
-        ("review", 3600, 7200),
-        ("task", 300, 3600),
-        ("todo", 300, 3600),
-        ("errors", 300, 3600),
-        ("meta", 300, 3600),
-        ("anything else", 3600, 7200),
-    ],
-)
-def test_each_kind_has_a_default_and_a_maximum(kind, default, most):
-    assert wall_seconds(kind) == default
-    assert wall_seconds(kind, most) == most
-    with pytest.raises(UsageError, match=f"timeout: found {most + 1}.*at most {most} seconds"):
-        wall_seconds(kind, most + 1)
-
-
-@pytest.mark.rule("time.wall")
-@pytest.mark.parametrize("asked", [0, -1, float("nan"), float("inf")])
-def test_a_limit_that_is_no_time_at_all_is_refused(asked):
-    with pytest.raises(UsageError, match="timeout"):
-        wall_seconds("research", asked)
-
-
-@pytest.mark.rule("time.wall")
-def test_limits_can_be_set_per_command():
-    limits = {"research": WallLimit(10, 20)}
-    assert wall_seconds("research", None, limits) == 10
-    with pytest.raises(UsageError, match="at most 20 seconds"):
-        wall_seconds("research", 21, limits)
 
 
 @pytest.mark.rule("time.inherit")

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from tests.engine.conftest import House, call, turn
 
-from deputy.core.conversation import TokenUsage
+from deputy.core.conversation import TokenUsage, is_plausible
 from deputy.core.limits import Budget
 from deputy.core.outcome import Completed, Partial
 from deputy.core.task import Task
-from deputy.core.usage_estimate import is_plausible
 from deputy.testing import ProviderServer
 
 CAP = 100_000

@@ -11,7 +11,7 @@ from deputy.core.events import ModelCallEnded, Resumed, Returned, RunOpened
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
 from deputy.journal.clock import Clock
-from deputy.journal.error_log import LoggedErrorRow, form, read
+from deputy.journal.error_log import ErrorContext, LoggedErrorRow, alike, form, grouped, read
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 RUN = "sess_1_aaaaaa"
@@ -73,3 +73,37 @@ def test_an_error_that_a_run_meets_and_ends_with_counts_once_in_each_of_its_roun
             return await journal.read(lambda reader: read(reader, 10))
 
     assert {error.code: error.count for error in asyncio.run(main())} == {"OVERLOADED": 2, "BAD_KEY": 2}
+
+
+def _seen(id_: str, type_: str, code: str, count: int, last_at: float = 0.0) -> LoggedErrorRow:
+    return LoggedErrorRow(
+        id=id_,
+        type=type_,
+        code=code,
+        count=count,
+        first_at=0.0,
+        last_at=last_at,
+        severity="error",
+        message="No.",
+        recommendation="",
+        context=ErrorContext(),
+    )
+
+
+RARE = _seen("a", "timeout", "TIMEOUT", 1)
+OFTEN = _seen("b", "validation", "INVALID_RETURN", 3)
+ALIKE = _seen("c", "validation", "INVALID_RETURN", 4)
+LATER = _seen("d", "validation", "INVALID_RETURN", 3, 9.0)
+
+
+def test_errors_of_one_kind_stand_together_and_the_most_frequent_come_first() -> None:
+    first, second = grouped([RARE, OFTEN, ALIKE, LATER])
+    assert (first.code, first.count, first.ids) == ("INVALID_RETURN", 10, ("c", "d", "b"))
+    assert (second.code, second.count, second.ids) == ("TIMEOUT", 1, ("a",))
+    assert grouped([]) == []
+
+
+def test_an_error_is_handed_over_with_those_like_it() -> None:
+    assert alike([RARE, OFTEN, ALIKE, LATER], "b") == [OFTEN, ALIKE, LATER]
+    assert alike([RARE, OFTEN], "a") == [RARE]
+    assert alike([RARE, OFTEN], "nothing") == []

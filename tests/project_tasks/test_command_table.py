@@ -6,7 +6,7 @@ from deputy.agents.agent_catalog import load_agents
 from deputy.agents.resolve_role import role_of
 from deputy.core.limits import WALL_LIMITS
 from deputy.core.project_task import MOVES
-from deputy.core.role import WRITING_TOOLS
+from deputy.core.task import WRITING_TOOLS
 from deputy.project_tasks.command_table import commands
 
 SHIPPED = {

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from deputy.agents.tool_names import name_of, withheld_by
-from deputy.core.role import NoRole, Role
+from deputy.core.task import NoRole, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable

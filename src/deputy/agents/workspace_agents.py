@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deputy.agents.agent_catalog import AgentCatalog
-    from deputy.core.role import NoRole, Role
+    from deputy.core.task import NoRole, Role
 
 
 class WorkspaceAgents:

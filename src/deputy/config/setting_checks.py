@@ -5,8 +5,8 @@ from __future__ import annotations
 from deputy.config.settings import CommandSettings, Settings, TextSettings, UserSettings
 from deputy.core.detect.phrases import is_phrase
 from deputy.core.errors import UsageError
+from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.limits import OTHER, WALL_LIMITS, WallSetting
-from deputy.core.model_name import ONLY_A_PERSON, is_script
 
 _COMMANDS = (*WALL_LIMITS, "delegate", "run", OTHER)
 """Commands that have a time limit."""

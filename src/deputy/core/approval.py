@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from msgspec import MsgspecError, Raw, Struct, json
+from msgspec import MsgspecError, Raw, Struct, json, to_builtins
 
 from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS
-from deputy.core.role import HANDING_ON
+from deputy.core.task import HANDING_ON
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +43,6 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tool: str
     title: str
-    """The action, in Deputy's words."""
     parts: tuple[ApprovalPart, ...]
     """Every field of the call, in the order of the tool's schema."""
     risk: Risk
@@ -108,13 +107,8 @@ def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple
     """Every argument of a call: those of the schema in its order, then the others."""
     known = [name for name in schema.get("properties", {}) if name in arguments]
     others = [name for name in arguments if name not in known]
-    return (
-        *(ApprovalPart(name=name, text=value_text(arguments[name])) for name in known),
-        *(
-            ApprovalPart(name=f"{whole_text(name)} (not in the schema)", text=value_text(arguments[name]))
-            for name in others
-        ),
-    )
+    names = {**{name: name for name in known}, **{name: f"{whole_text(name)} (not in the schema)" for name in others}}
+    return tuple(ApprovalPart(name=shown, text=value_text(arguments[name])) for name, shown in names.items())
 
 
 def value_text(value: Any) -> str:
@@ -165,7 +159,7 @@ def spawn_request(
         title=f"Start {len(tasks)} subagent{'s' * (len(tasks) != 1)}",
         parts=tuple(parts),
         risk="high" if "high" in risks else "medium",
-        call=call_digest([_task_data(task) for task in tasks]),
+        call=call_digest([to_builtins(task, order="sorted") for task in tasks]),
         files=tuple(files),
         cost=cost,
     )
@@ -241,21 +235,14 @@ def _place_text(task: Task) -> str:
 
 def _limits_text(task: Task) -> str:
     budget = task.budget
-    cost = None if budget.cost is None else f"at most ${budget.cost / NANOS_PER_DOLLAR:g}"
     limits = [
         "no time limit" if task.timeout is None else f"at most {task.timeout:g} s",
         f"{task.max_output_tokens:,} tokens of output",
         *([f"{budget.tokens:,} tokens"] if budget.tokens is not None else []),
         *([f"{budget.requests:,} requests"] if budget.requests is not None else []),
-        *([cost] if cost is not None else []),
+        *([f"at most ${budget.cost / NANOS_PER_DOLLAR:g}"] if budget.cost is not None else []),
     ]
     return ", ".join(limits)
-
-
-def _task_data(task: Task) -> Any:
-    from msgspec import to_builtins
-
-    return to_builtins(task, order="sorted")
 
 
 # --- what it can cost -------------------------------------------------------------------------------------------------

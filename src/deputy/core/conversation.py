@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from deputy.core.outcome import Usage
 
@@ -177,7 +177,6 @@ class RetryNotice(Struct, frozen=True, kw_only=True, tag="retried"):
 
     attempt: int
     seconds: float
-    """The planned wait."""
     code: str
     message: str
 
@@ -199,22 +198,13 @@ StreamEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCall | TokenUsage | Ret
 _Item = TypeVar("_Item")
 
 
-class _Written:
-    """The bytes of one protocol for a list, and the number of items in them."""
-
-    __slots__ = ("buffer", "seen")
-
-    def __init__(self) -> None:
-        self.buffer = bytearray()
-        self.seen = 0
-
-
 class EncodedOnce(Generic[_Item]):
     """An append-only list that encodes each item once per protocol."""
 
     def __init__(self, items: Iterable[_Item] = ()) -> None:
         self._items: list[_Item] = list(items)
-        self._written: dict[str, _Written] = {}
+        self._buffers: dict[str, bytearray] = {}
+        self._encoded: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._items)
@@ -233,16 +223,13 @@ class EncodedOnce(Generic[_Item]):
 
         Returns the list's own buffer: copy from it, never change it.
         """
-        written = self._written.get(key)
-        if written is None:
-            written = self._written[key] = _Written()
-        buffer = written.buffer
-        for item in self._items[written.seen :]:
+        buffer = self._buffers.setdefault(key, bytearray())
+        for item in self._items[self._encoded.get(key, 0) :]:
             if encoded := encode(item):
                 if buffer:
                     buffer += b","
                 buffer += encoded
-        written.seen = len(self._items)
+        self._encoded[key] = len(self._items)
         return buffer
 
 
@@ -261,3 +248,61 @@ class Conversation(EncodedOnce[Message]):
 
 class Toolset(EncodedOnce[ToolSpec]):
     """The tools offered in a turn."""
+
+
+# --- estimated usage --------------------------------------------------------------------------------------------------
+
+BYTES_PER_TOKEN = 4
+FACTOR = 3
+"""A report that differs from the estimate by more than this factor is not charged."""
+MOST_THINKING_TOKENS = 64_000
+"""The most hidden thinking that is added if the request has no output limit."""
+
+
+def text_size(text: str) -> int:
+    """The size of a text in bytes."""
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def call_size(call: ToolCall) -> int:
+    """The approximate size in bytes of a tool call."""
+    written = len(json.encode(call.arguments)) if call.malformed is None else text_size(call.malformed)
+    return len(call.name) + written
+
+
+def estimated_tokens(size: int) -> int:
+    """The approximate number of tokens in this many bytes of text, rounded up."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def is_plausible(reported: TokenUsage, *, sent_tokens: int, received_tokens: int, most_output: int | None) -> bool:
+    """Whether a report is within the factor of the estimate.
+
+    Hidden thinking is not in the received text, so the reported thinking is added, up to the request's output limit.
+    """
+    if not reported.is_reported or reported.cached_tokens + reported.cache_write_tokens > reported.input_tokens:
+        return False
+    thinking = min(reported.thinking_tokens, reported.output_tokens, most_output or MOST_THINKING_TOKENS)
+    expected = sent_tokens + received_tokens + thinking
+    total = reported.input_tokens + reported.output_tokens
+    return expected <= total * FACTOR and total <= expected * FACTOR
+
+
+# --- text in JSON data ------------------------------------------------------------------------------------------------
+
+
+def map_text(value: Any, change: Callable[[str], str]) -> Any:
+    """JSON data with every string changed, including field names."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        pairs = cast("dict[Any, Any]", value)
+        return {map_text(key, change): map_text(item, change) for key, item in pairs.items()}
+    if isinstance(value, list | tuple):
+        return [map_text(item, change) for item in cast("list[Any]", value)]
+    return value
+
+
+def without_surrogates(text: str) -> str:
+    """The text with lone surrogates, which cannot be encoded, replaced by `?`."""
+    return text.encode(errors="replace").decode()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.core.errors import UsageError
 from deputy.core.guard import Policy
 from deputy.core.limits import IDLE_SECONDS, MOST_SECONDS, OTHER, OTHER_WALL_LIMIT, WALL_LIMITS, WallLimit, WallSetting
 from deputy.core.task import DEFAULT_CONCURRENCY
-
-_N = TypeVar("_N", int, float)
 
 ApprovalPolicy: TypeAlias = Literal["allow", "ask", "refuse"]
 _FROM_LOOSE_TO_STRICT: tuple[ApprovalPolicy, ...] = ("allow", "ask", "refuse")
@@ -65,48 +63,44 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
     def seconds(self, command: str, asked: float | None) -> float | None:
         """The timeout of one delegation of this command; more than the maximum is an error."""
         limit = self.limit(command)
-        if limit is None or (asked is not None and asked <= limit.max_seconds):
-            return asked
         if asked is None:
-            return limit.default_seconds
-        raise UsageError("timeout", asked, f"{command} takes at most {limit.max_seconds:g} seconds (see [limits])")
+            return None if limit is None else limit.default_seconds
+        if limit is None or 0 < asked <= limit.max_seconds:
+            return asked
+        most = f"{limit.max_seconds:g}"
+        raise UsageError("timeout", asked, f"{command} takes more than 0 and at most {most} seconds (see [limits])")
 
 
 def effective_settings(
     user: ProjectSettings, project: ProjectSettings, *, model: str | None = None
 ) -> EffectiveSettings:
     """The user's settings over the shipped ones; a project's settings apply only where they are stricter."""
-    shipped = EffectiveSettings()
-    own = EffectiveSettings(
-        model=model,
-        approval=user.approval or shipped.approval,
-        concurrency=_said(user.concurrency, shipped.concurrency),
-        max_depth=_said(user.max_depth, shipped.max_depth),
-        max_spawns=_said(user.max_spawns, shipped.max_spawns),
-        repairs=_said(user.repairs, shipped.repairs),
-        idle_seconds=_said(user.idle_seconds, shipped.idle_seconds),
-        fallback=user.fallback is not False,
-        inline=user.inline is not False,
+    shipped = EffectiveSettings(model=model)
+    own = structs.replace(
+        shipped,
+        **{name: value for name in _ALONE if (value := getattr(user, name)) is not None},
         tool_seconds=user.tool_seconds,
         wall={name: _wall(shipped.limit(name), said) for name, said in user.wall.items()},
     )
-    names = {**own.wall, **dict.fromkeys(project.wall)}
-    return EffectiveSettings(
-        model=own.model,
-        approval=_stricter(own.approval, project.approval),
-        concurrency=_least(own.concurrency, project.concurrency),
-        max_depth=_least(own.max_depth, project.max_depth),
-        max_spawns=_least(own.max_spawns, project.max_spawns),
-        repairs=_least(own.repairs, project.repairs),
-        idle_seconds=_least(own.idle_seconds, project.idle_seconds),
-        fallback=own.fallback and project.fallback is not False,
-        inline=own.inline and project.inline is not False,
-        tool_seconds={
-            name: min(seconds for seconds in (own.tool_seconds.get(name), project.tool_seconds.get(name)) if seconds)
-            for name in (*own.tool_seconds, *project.tool_seconds)
-        },
-        wall={name: _narrowed(own.limit(name), project.wall.get(name)) for name in names},
+    stricter = {name: _stricter(getattr(own, name), getattr(project, name)) for name in _ALONE}
+    tools = (*own.tool_seconds, *project.tool_seconds)
+    walls = {**own.wall, **dict.fromkeys(project.wall)}
+    return structs.replace(
+        own,
+        **stricter,
+        tool_seconds={tool: _stricter(own.tool_seconds.get(tool), project.tool_seconds.get(tool)) for tool in tools},
+        wall={name: _narrowed(own.limit(name), project.wall.get(name)) for name in walls},
     )
+
+
+_ALONE = ("approval", "concurrency", "max_depth", "max_spawns", "repairs", "idle_seconds", "fallback", "inline")
+
+
+def _stricter(own: Any, other: Any) -> Any:
+    """The stricter of two values: the smaller number, False, or the stricter approval policy; None is not set."""
+    if own is None or other is None:
+        return own if other is None else other
+    return max(own, other, key=_FROM_LOOSE_TO_STRICT.index) if isinstance(own, str) else min(own, other)
 
 
 def _wall(shipped: WallLimit | None, said: WallSetting) -> WallLimit:
@@ -122,16 +116,3 @@ def _narrowed(limit: WallLimit | None, said: WallSetting | None) -> WallLimit:
         return own
     most = min(own.max_seconds, said.max or own.max_seconds)
     return WallLimit(min(own.default_seconds, said.default or own.default_seconds, most), most)
-
-
-def _stricter(own: ApprovalPolicy, other: ApprovalPolicy | None) -> ApprovalPolicy:
-    order = _FROM_LOOSE_TO_STRICT.index
-    return own if other is None or order(other) < order(own) else other
-
-
-def _said(value: _N | None, otherwise: _N) -> _N:
-    return otherwise if value is None else value
-
-
-def _least(own: _N, other: _N | None) -> _N:
-    return own if other is None else min(own, other)

@@ -39,12 +39,12 @@ DeputyError                 every exception that Deputy raises on purpose
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deputy.core.conversation import TokenUsage
 
@@ -200,13 +200,7 @@ class ContextChanged(DeputyError):
 
     def __init__(self, paths: Sequence[str]) -> None:
         named = ", ".join(map(repr, paths))
-        self.error = Error(
-            type="validation",
-            code="CONTEXT_CHANGED",
-            message=f"Changed since the task was approved: {named:.500}.",
-            recoverable=True,
-            recommendation="Delegate the task again, to approve the new content.",
-        )
+        self.error = new_error("CONTEXT_CHANGED", f"Changed since the task was approved: {named:.500}.")
         super().__init__(self.error.message)
 
 
@@ -223,9 +217,6 @@ class ModelError(DeputyError):
     """A model call failed. The class says why, `retryable` whether the same request may succeed later."""
 
     code = "MODEL_FAILED"
-    type = "provider"
-    retryable = False
-    recommendation = "Read the message, or try another model."
 
     def __init__(
         self,
@@ -239,101 +230,76 @@ class ModelError(DeputyError):
         super().__init__(message)
         self.message = message
         self.model = model
-        """The model, as `provider:model`."""
         self.status = status
         self.retry_after = retry_after
-        """The wait in seconds that the provider asks for."""
-        if retryable is not None:
-            self.retryable = retryable
+        self.retryable = CATALOG[self.code].recoverable if retryable is None else retryable
         self.used: TokenUsage | None = None
-        """The usage of the failed attempt, if the provider reported it."""
         self.text = ""
-        """The model's text so far."""
 
     def __str__(self) -> str:
         return f"{self.model}: {self.message}" if self.model else self.message
 
     def as_value(self) -> Error:
         """The error as a value for an outcome."""
-        return Error(
-            type=self.type,
-            message=str(self),
-            recoverable=self.retryable,
-            recommendation=self.recommendation,
-            code=self.code,
-        )
+        return new_error(self.code, str(self), recoverable=self.retryable)
 
 
 class NoKey(ModelError):
     """No key for the model's provider."""
 
     code = "NO_API_KEY"
-    recommendation = "Set the provider's key variable; `deputy models` lists them."
 
 
 class BadKey(ModelError):
     """The provider does not accept the key, or not for this request."""
 
     code = "BAD_API_KEY"
-    recommendation = "Check the key and its permissions."
 
 
 class ModelNotFound(ModelError):
     """The provider does not know the model."""
 
     code = "MODEL_NOT_FOUND"
-    recommendation = "Check the model's name; `deputy models` lists known ones."
 
 
 class ContextExhausted(ModelError):
     """The conversation does not fit the context window."""
 
     code = "CONTEXT_EXHAUSTED"
-    type = "context_exhausted"
-    recommendation = "Report the results so far, or continue with a shorter conversation."
 
     def __init__(self, message: str, *, window: int | None = None, model: str = "", status: int | None = None) -> None:
         super().__init__(message, model=model, status=status)
         self.window = window
-        """The context window in tokens, if the provider named it."""
 
 
 class RateLimited(ModelError):
     """Too many requests or tokens for now."""
 
     code = "RATE_LIMITED"
-    retryable = True
-    recommendation = "Wait and try again, or run fewer subagents at once."
 
 
 class QuotaSpent(ModelError):
     """The quota is used up; waiting does not help."""
 
     code = "QUOTA_SPENT"
-    recommendation = "Check the plan and its limits with the provider, or send less at once."
 
 
 class Overloaded(ModelError):
     """The provider is overloaded."""
 
     code = "OVERLOADED"
-    retryable = True
-    recommendation = "Try again later, or another model."
 
 
 class ServerFailed(ModelError):
     """The provider had an internal error."""
 
     code = "PROVIDER_FAILED"
-    retryable = True
-    recommendation = "Try again later, or another model."
 
 
 class ModelRefused(ModelError):
     """Declined by the provider's or the model's policy."""
 
     code = "REFUSED"
-    recommendation = "Word the task differently, or try another model."
 
 
 class BadRequest(ModelError):
@@ -346,48 +312,39 @@ class NetworkFailed(ModelError):
     """No connection, or it was lost before the answer began."""
 
     code = "NETWORK_FAILED"
-    retryable = True
-    recommendation = "Check the network, the address and the proxy."
 
 
 class StreamCut(ModelError):
     """The answer ended in the middle."""
 
     code = "STREAM_CUT"
-    retryable = True
-    recommendation = "Try again."
 
 
 class Silent(ModelError):
     """No progress within the idle limit, even if keep-alive bytes came."""
 
     code = "SILENT"
-    type = "timeout"
-    retryable = True
-    recommendation = "Try again, or raise the idle limit for a slow model."
 
 
 class BadReply(ModelError):
     """The answer violates the protocol."""
 
     code = "BAD_REPLY"
-    retryable = True
-    recommendation = "Check that the address speaks this protocol, or try again."
 
 
 class EmptyReply(ModelError):
     """A turn without text and calls."""
 
     code = "EMPTY_REPLY"
-    retryable = True
-    recommendation = "Try again, or another model."
 
 
 class ReplyTooLarge(ModelError):
     """The answer is over the size limit."""
 
     code = "REPLY_TOO_LARGE"
-    recommendation = "Ask for less at once, or try another model."
+
+
+# --- errors as values -------------------------------------------------------------------------------------------------
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -400,6 +357,94 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     """The delegation that it comes from, if a child passed it up."""
+
+
+Blame: TypeAlias = Literal["backend", "model", "work"]
+"""What failed: the backend (try the model elsewhere), the model (try another one), or the work itself (no fallback)."""
+
+
+class ErrorKind(NamedTuple):
+    """The fixed parts of an error code."""
+
+    type: str
+    remedy: str
+    recoverable: bool = True
+    blame: Blame = "work"
+
+
+_DO_IT = "Do this work yourself instead of delegating it."
+_NO_MORE_SPAWNS = "Continue with the results you have, or do this work yourself."
+_RAISE_LIMIT = "Use the results so far, or resume it with a higher limit."
+
+CATALOG: Mapping[str, ErrorKind] = {
+    # refused by the guard
+    "MAX_DEPTH_EXCEEDED": ErrorKind("depth", _DO_IT),
+    "CYCLE_DETECTED": ErrorKind("cycle", _DO_IT),
+    "GRANT_EXCEEDED": ErrorKind("grant", "Request only tools, paths and budget that you have yourself."),
+    "SPAWN_QUOTA": ErrorKind("quota", _NO_MORE_SPAWNS),
+    "SPAWN_BUDGET": ErrorKind("budget", _NO_MORE_SPAWNS),
+    "LIVE_QUOTA": ErrorKind("quota", "Wait until one of them ends, then try again."),
+    "PROVIDER_QUOTA": ErrorKind("quota", "Wait until one of them ends, or use a model of another provider."),
+    "NO_TIME_LEFT": ErrorKind("timeout", "Finish with the results you have."),
+    # limits and cancellation
+    "TIMEOUT": ErrorKind("timeout", _RAISE_LIMIT),
+    "BUDGET_SPENT": ErrorKind("budget", _RAISE_LIMIT),
+    "REPETITION": ErrorKind("repetition", _RAISE_LIMIT),
+    "CANCELLED": ErrorKind("cancelled", "Resume it by its session id, or ask for the work again."),
+    "CONTEXT_CHANGED": ErrorKind("validation", "Delegate the task again, to approve the new content."),
+    # backends
+    "DO_IT_YOURSELF": ErrorKind("provider", "Do the task yourself, in this conversation."),
+    "GRANT_NOT_HELD": ErrorKind("tool_unavailable", "Approve it, or delegate a task that only reads.", blame="backend"),
+    "PROGRAM_NOT_INSTALLED": ErrorKind(
+        "tool_unavailable", "Install it (`deputy doctor` says how), or use another backend.", False, "backend"
+    ),
+    "PROGRAM_NOT_LOGGED_IN": ErrorKind("tool_unavailable", "Log in to the program.", False, "backend"),
+    "PROGRAM_WRONG_VERSION": ErrorKind("tool_unavailable", "Install the program again.", False, "backend"),
+    "PROGRAM_CRASHED": ErrorKind("execution", "Try again, or use another backend.", blame="backend"),
+    "SESSION_GONE": ErrorKind("execution", "Start a new session with the findings so far.", blame="backend"),
+    "NO_ANSWER": ErrorKind("execution", "Try again, or use another backend.", blame="backend"),
+    # models
+    "MODEL_FAILED": ErrorKind("provider", "Read the message, or try another model.", False, "backend"),
+    "NO_API_KEY": ErrorKind("provider", "Set the key; `deputy doctor` names the variable.", False, "backend"),
+    "BAD_API_KEY": ErrorKind("provider", "Check the key and its permissions.", False, "backend"),
+    "MODEL_NOT_FOUND": ErrorKind("provider", "Check the name; `deputy models` lists known ones.", False, "model"),
+    "CONTEXT_EXHAUSTED": ErrorKind(
+        "context_exhausted", "Report the results so far, or continue with a shorter conversation.", False
+    ),
+    "RATE_LIMITED": ErrorKind("provider", "Wait and try again, or run fewer subagents at once.", blame="model"),
+    "QUOTA_SPENT": ErrorKind(
+        "provider", "Check the plan and its limits with the provider, or send less at once.", False, "model"
+    ),
+    "OVERLOADED": ErrorKind("provider", "Try again later, or another model.", blame="model"),
+    "PROVIDER_FAILED": ErrorKind("provider", "Try again later, or another model.", blame="backend"),
+    "REFUSED": ErrorKind("provider", "Word the task differently, or try another model.", False, "model"),
+    "BAD_REQUEST": ErrorKind("provider", "Read the message, or try another model.", False, "backend"),
+    "NETWORK_FAILED": ErrorKind("provider", "Check the network, the address and the proxy.", blame="backend"),
+    "STREAM_CUT": ErrorKind("provider", "Try again.", blame="backend"),
+    "SILENT": ErrorKind("timeout", "Try again, or raise the idle limit for a slow model.", blame="backend"),
+    "BAD_REPLY": ErrorKind("provider", "Check that the address speaks this protocol, or try again.", blame="backend"),
+    "EMPTY_REPLY": ErrorKind("provider", "Try again, or another model.", blame="backend"),
+    "REPLY_TOO_LARGE": ErrorKind("provider", "Ask for less at once, or try another model.", False, "backend"),
+}
+"""Every code that several places use; an error of another code is always the work's own."""
+
+
+def new_error(code: str, message: str, remedy: str = "", *, recoverable: bool | None = None) -> Error:
+    """The error with this code; a given remedy replaces that of the catalogue."""
+    kind = CATALOG[code]
+    return Error(
+        type=kind.type,
+        code=code,
+        message=message,
+        recoverable=kind.recoverable if recoverable is None else recoverable,
+        recommendation=remedy or kind.remedy,
+    )
+
+
+def blame_of(error: Error) -> Blame:
+    """What failed, by the error's code; unknown codes blame the work."""
+    kind = None if error.code is UNSET else CATALOG.get(error.code)
+    return "work" if kind is None else kind.blame
 
 
 def passed_up(errors: Sequence[Error], session_id: str) -> tuple[Error, ...]:

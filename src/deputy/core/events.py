@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
 from deputy.core.approval import ApprovalRequest
+from deputy.core.conversation import map_text, without_surrogates
 from deputy.core.errors import Error, UsageError
 from deputy.core.fallback import Routing
 from deputy.core.limits import BudgetUse
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
-from deputy.core.role import Role
 from deputy.core.subtask.passed_context import PassedContext
-from deputy.core.task import TaskOptions
+from deputy.core.task import Role, TaskOptions
 
 VERSION = 1
 """The version of the events' JSON. It rises only when a field changes its meaning, not for new kinds and fields."""
@@ -24,9 +24,7 @@ VERSION = 1
 CANCEL = "cancel"
 """The topic of cancel messages, which every run receives."""
 ANSWER = "answer"
-"""The topic of answers in words."""
 APPROVAL = "approval"
-"""The topic of approvals."""
 
 
 class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
@@ -54,7 +52,6 @@ class RunOpened(_Event, frozen=True, kw_only=True, tag="run_opened"):
     """The absolute path of its folder; a resumed run works there too."""
     grant: Grant = Grant()
     role: Role | None = None
-    """The definition of its agent, if it has one."""
     routing: Routing = Routing()
     arguments: Raw | UnsetType = UNSET
     """The arguments of the command, if there are more than a prompt."""
@@ -107,7 +104,6 @@ class MessageAdded(_Event, frozen=True, kw_only=True, tag="message_added"):
 
     message: Raw
     warnings: tuple[str, ...] = ()
-    """The parts that could not be included."""
     passed: PassedContext | None = None
     """The passed context in it, if it is the task of a subtask."""
 
@@ -117,7 +113,6 @@ class ModelCallBegun(_Event, frozen=True, kw_only=True, tag="model_call_begun"):
 
     model: str
     call: str = ""
-    """The idempotency key of the request."""
     is_repeatable: bool = True
 
 
@@ -130,7 +125,6 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     stop: str = ""
     error: Error | None = None
     window: int | None = None
-    """The context window, if the provider named it in an error."""
     budgets: tuple[BudgetUse, ...] = ()
     """The use of its own budgets and of those that it shares."""
     backend: str = ""
@@ -140,7 +134,6 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     context_tokens: int | None = None
     """The tokens in the context after the call; None if only a program knows."""
     context_window: int | None = None
-    """The context window in tokens; None if unknown."""
 
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True, tag="tool_call_begun"):
@@ -160,7 +153,6 @@ class ToolCallEnded(_Event, frozen=True, kw_only=True, tag="tool_call_ended"):
     message: Raw | UnsetType = UNSET
     error: Error | None = None
     changed: tuple[str, ...] = ()
-    """Files of the workspace that the call wrote."""
 
 
 class StepBegun(_Event, frozen=True, kw_only=True, tag="step_begun"):
@@ -259,7 +251,6 @@ class Joined(_Event, frozen=True, kw_only=True, tag="joined"):
     waited: float = 0.0
     """The seconds that the child waited for a person in this round."""
     waited_until: float = 0.0
-    """The end of its last such wait."""
 
 
 class QuestionAsked(_Event, frozen=True, kw_only=True, tag="question_asked"):
@@ -270,7 +261,6 @@ class QuestionAsked(_Event, frozen=True, kw_only=True, tag="question_asked"):
     until: float | None = None
     """The time after which it counts as refused, in seconds since 1970; None means never."""
     request: ApprovalRequest | None = None
-    """The approval request, if the run waits for one."""
     digest: str = ""
     """The digest of the request, which a decision must name."""
 
@@ -314,7 +304,6 @@ class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
     request: ApprovalRequest | None = None
     """The approval that the round needs; None if it needs none."""
     approval_timeout_seconds: float | None = None
-    """None means no limit."""
     is_dismissed: bool = False
     """Its question stays unanswered: this round only ends the run as cancelled."""
 
@@ -411,7 +400,7 @@ def written(event: E) -> tuple[E, bytes]:
         body = encode(event)
         _header().decode(body)
     except UnicodeEncodeError:
-        body = _versioned(json.encode(_whole_text(to_builtins(event, builtin_types=(Raw,)))))
+        body = _versioned(json.encode(map_text(to_builtins(event, builtin_types=(Raw,)), without_surrogates)))
         return cast("E", decode(body)), body
     except (ValueError, RecursionError) as error:
         raise UsageError("event", event.kind, f"it must be JSON that can be read back ({error})") from error
@@ -420,17 +409,6 @@ def written(event: E) -> tuple[E, bytes]:
 
 def _versioned(fields: bytes) -> bytes:
     return b'{"v":%d,%b' % (VERSION, fields[1:])
-
-
-def _whole_text(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, dict):
-        pairs = cast("dict[Any, Any]", value)
-        return {_whole_text(key): _whole_text(item) for key, item in pairs.items()}
-    if isinstance(value, list | tuple):
-        return [_whole_text(item) for item in cast("list[Any]", value)]
-    return value
 
 
 def decode(body: bytes) -> Event:

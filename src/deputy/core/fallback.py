@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from deputy.core.errors import Error
+from deputy.core.errors import Blame, Error, new_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+SCRIPT = "script:"
+ONLY_A_PERSON = "only the person who runs Deputy may name a script, not a caller, a text or a project's file"
 NATIVE = "native"
 INLINE = "inline"
 NATIVE_FAILURES = 2
@@ -30,7 +32,6 @@ class Routing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     falls_back: bool = True
     inline: InlineBy = "session"
     session_model: str = ""
-    """The default model of the session."""
 
 
 class FallbackTables(Struct, frozen=True, kw_only=True):
@@ -39,11 +40,9 @@ class FallbackTables(Struct, frozen=True, kw_only=True):
     chains: Mapping[str, tuple[str, ...]]
     """By model name, the models to try after it, in order."""
     unknown: tuple[str, ...]
-    """The chain of a model without an own one."""
     programs: Mapping[str, tuple[str, ...]]
     """By provider, the backends for its models, best first."""
     any_provider: tuple[str, ...]
-    """Backends for models of any provider."""
 
 
 SHIPPED_FALLBACK = FallbackTables(
@@ -68,6 +67,28 @@ SHIPPED_FALLBACK = FallbackTables(
 )
 
 
+LOGIN_FILES: Mapping[str, tuple[str, ...]] = {
+    "claude": (".claude/.credentials.json",),
+    "codex": (".codex/auth.json",),
+    "copilot": (),
+    "cursor-agent": (".config/cursor/auth.json", ".cursor/cli-config.json"),
+    "gemini": (".gemini/oauth_creds.json",),
+    "opencode": (".local/share/opencode/auth.json",),
+    "qwen": (".qwen/oauth_creds.json",),
+}
+"""Files that exist when a program is logged in."""
+
+OTHER_CREDENTIAL_FILES = (
+    ".config/deputy/config.toml",
+    ".copilot/config.json",
+    ".config/github-copilot/hosts.json",
+    ".config/github-copilot/apps.json",
+    ".gemini/google_accounts.json",
+    ".local/share/opencode/mcp-auth.json",
+)
+"""Other files with keys or tokens, which do not show a login; Deputy's configuration is one."""
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
     """A model and a backend that can execute a delegation."""
 
@@ -76,10 +97,6 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.model} on {self.backend}"
-
-
-Blame: TypeAlias = Literal["backend", "model", "work"]
-"""What failed: the backend (try the model elsewhere), the model (try another one), or the work itself (no fallback)."""
 
 
 class FailedAttempt(Struct, frozen=True, kw_only=True):
@@ -115,6 +132,11 @@ def candidates(
     ordered = tuple(found) if falls_back else tuple(found)[:1]
     inline = (Candidate(backend=INLINE, model=model),) if allows_inline and falls_back else ()
     return (*ordered, *inline)
+
+
+def is_script(name: str) -> bool:
+    """Whether a name stands for a file; such a name can make Deputy read any file."""
+    return name.startswith(SCRIPT)
 
 
 def chain_of(model: str, tables: FallbackTables = SHIPPED_FALLBACK) -> tuple[str, ...]:
@@ -162,34 +184,32 @@ def next_candidate(candidates: Sequence[Candidate], steps: Sequence[FailedAttemp
 
 SILENT = "SILENT"
 """The code for no progress within the idle limit."""
-_MODEL_CODES = frozenset({"MODEL_NOT_FOUND", "OVERLOADED", "REFUSED", "QUOTA_SPENT", "RATE_LIMITED"})
-_BACKEND_CODES = frozenset(
-    {
-        "NO_API_KEY",
-        "BAD_API_KEY",
-        "MODEL_FAILED",
-        "NETWORK_FAILED",
-        "PROVIDER_FAILED",
-        "STREAM_CUT",
-        SILENT,
-        "BAD_REPLY",
-        "EMPTY_REPLY",
-        "REPLY_TOO_LARGE",
-        "BAD_REQUEST",
-        "PROGRAM_NOT_INSTALLED",
-        "PROGRAM_NOT_LOGGED_IN",
-        "PROGRAM_WRONG_VERSION",
-        "PROGRAM_CRASHED",
-        "GRANT_NOT_HELD",
-        "SESSION_GONE",
-        "NO_ANSWER",
-    }
-)
 
 
-def blame_of(error: Error) -> Blame:
-    """What failed, by the error's code; unknown codes blame the work."""
-    code = "" if error.code is UNSET else error.code
-    if code in _MODEL_CODES:
-        return "model"
-    return "backend" if code in _BACKEND_CODES else "work"
+# --- candidates that cannot be used -----------------------------------------------------------------------------------
+
+
+def no_key(provider: str) -> Error:
+    """The native backend has no key for the provider."""
+    return new_error("NO_API_KEY", f"No API key for provider {provider}.")
+
+
+def not_installed(backend: str) -> Error:
+    """No installed adapter can run the backend."""
+    return new_error("PROGRAM_NOT_INSTALLED", f"Backend {backend!r} is not installed.")
+
+
+def not_inline(model: str) -> Error:
+    """The session's own model has failed already."""
+    message = f"Inline execution is not possible: the session's own model {model} has just failed."
+    return new_error("MODEL_FAILED", message, "Try again later, or with another model.", recoverable=True)
+
+
+def do_it_yourself() -> Error:
+    """The task goes back to its caller."""
+    return new_error("DO_IT_YOURSELF", "No subagent is available for this task.")
+
+
+def not_agreed(backend: str, tools: str) -> Error:
+    """The backend's program would use writing tools without approval."""
+    return new_error("GRANT_NOT_HELD", f"{backend} would use {tools} without asking, and this was not approved.")

@@ -66,59 +66,48 @@ def wrong_value(value: object, right: str, *, missing: bool = False) -> str:
     return f"is {shown if len(shown) <= 80 else shown[:79] + '…'}; it must be {right}"
 
 
+def _reader(right: str, is_valid: Callable[[Any], bool], convert: Callable[[Any], Any] = lambda value: value) -> Reader:
+    return lambda value: (convert(value), "") if is_valid(value) else (None, right)
+
+
 def text(longest: int | None = None) -> Reader:
     """A non-empty string."""
     right = "a non-empty string" if longest is None else f"a string of 1 to {longest} characters"
-
-    def read(value: object) -> tuple[Any, str]:
-        if not isinstance(value, str) or not value.strip() or (longest is not None and len(value) > longest):
-            return None, right
-        return value, ""
-
-    return read
+    return _reader(
+        right, lambda value: isinstance(value, str) and value.strip() != "" and len(value) <= (longest or len(value))
+    )
 
 
 def texts(most: int | None = None) -> Reader:
     """A list of strings."""
     right = "a list of strings" if most is None else f"a list of at most {most} strings"
 
-    def read(value: object) -> tuple[Any, str]:
-        if not isinstance(value, list):
-            return None, right
-        items = cast("list[Any]", value)
-        if (most is not None and len(items) > most) or not all(isinstance(item, str) and item for item in items):
-            return None, right
-        return tuple(items), ""
+    def is_valid(value: Any) -> bool:
+        if not isinstance(value, list) or (most is not None and len(cast("list[Any]", value)) > most):
+            return False
+        return all(isinstance(item, str) and item for item in cast("list[Any]", value))
 
-    return read
+    return _reader(right, is_valid, tuple)
 
 
 def whole(least: int, most: int | None = None) -> Reader:
     """A whole number between bounds."""
     right = f"a whole number from {least} to {most}" if most is not None else f"a whole number of at least {least}"
-
-    def read(value: object) -> tuple[Any, str]:
-        if not isinstance(value, int) or isinstance(value, bool):
-            return None, right
-        if value < least or (most is not None and value > most):
-            return None, right
-        return value, ""
-
-    return read
+    return _reader(right, lambda value: type(value) is int and value >= least and (most is None or value <= most))
 
 
 def positive(value: object) -> tuple[Any, str]:
     """A number above 0, up to the maximum."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
+    if type(value) not in (int, float) or not 0 < cast("float", value) <= MOST:
         return None, f"a number above 0 and at most {MOST:,}"
-    return float(value), ""
+    return float(cast("float", value)), ""
 
 
 def one_of(*words: str) -> Reader:
     """One of these words."""
-    return lambda value: (value, "") if value in words else (None, f"one of {', '.join(words)}")
+    return _reader(f"one of {', '.join(words)}", lambda value: value in words)
 
 
 def json_object(right: str = "an object") -> Reader:
     """An object with any fields."""
-    return lambda value: (cast("Any", value), "") if isinstance(value, dict) else (None, right)
+    return _reader(right, lambda value: isinstance(value, dict))

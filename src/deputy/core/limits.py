@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct, structs
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import CATALOG, new_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from deputy.core.errors import Error
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -36,11 +38,9 @@ WALL_LIMITS: Mapping[str, WallLimit] = {
     "meta": _SIMPLE,
 }
 OTHER = "other"
-"""The kind for delegations without an own limit."""
 
 OTHER_WALL_LIMIT = WallLimit(3600, 7200)
 MOST_SECONDS = 30 * 86_400
-"""The longest configurable time limit."""
 
 
 class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,16 +61,6 @@ _FINAL_TURN_SHARE = 0.20
 _WARN_SHARE = 0.80
 
 
-def wall_seconds(kind: str, asked: float | None = None, limits: Mapping[str, WallLimit] = WALL_LIMITS) -> float:
-    """The time limit of a delegation of this kind; more than the maximum is an error that names it."""
-    limit = limits.get(kind, OTHER_WALL_LIMIT)
-    if asked is None:
-        return limit.default_seconds
-    if not 0 < asked <= limit.max_seconds:
-        raise UsageError("timeout", asked, f"{kind} allows more than 0 and at most {limit.max_seconds:g} seconds")
-    return asked
-
-
 def inherited_deadline(now: float, caller_deadline: float | None, seconds: float | None) -> float | None:
     """The deadline of a child: its own limit, and early enough for its caller to finish in time."""
     own = None if seconds is None else now + seconds
@@ -88,17 +78,12 @@ class RunningTool(Struct, frozen=True):
     limit_seconds: float | None = TOOL_SECONDS
 
 
-def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningTool] = ()) -> float:
-    """The seconds since the last sign of life; a running tool is one until its own limit."""
-    signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
-    return max(0.0, now - max((last_sign_at, *signs)))
-
-
 def is_hung(
     now: float, last_sign_at: float, running: Sequence[RunningTool] = (), idle_seconds: float = IDLE_SECONDS
 ) -> bool:
-    """Whether the idle limit is reached, so that the turn must end and may be retried."""
-    return silent_seconds(now, last_sign_at, running) >= idle_seconds
+    """Whether the idle limit is reached; a running tool is a sign of life until its own limit."""
+    signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
+    return now - max((last_sign_at, *signs)) >= idle_seconds
 
 
 # --- depth of subtasks ------------------------------------------------------------------------------------------------
@@ -157,6 +142,47 @@ def _limit(hard: float, reserve: float) -> Limit:
     return Limit(warn=min(hard * _WARN_SHARE, soft), soft=soft, hard=hard)
 
 
+def time_is_up(seconds: float | None) -> Error:
+    """The time limit was reached; None if the task has only the rest of its caller's time."""
+    limit = "inherited from the caller" if seconds is None else f"of {seconds:g} s"
+    return new_error("TIMEOUT", f"The time limit {limit} was reached.")
+
+
+def context_is_full(window: int) -> Error:
+    """The context window is full."""
+    remedy = CATALOG["TIMEOUT"].remedy
+    return new_error("CONTEXT_EXHAUSTED", f"The context of {window:,} tokens is full.", remedy, recoverable=True)
+
+
+def nearly_full(tokens: int, window: int) -> str:
+    """A warning once most of the context window is used, else ""."""
+    share = tokens / window
+    return f"{share:.0%} of a context of {window:,} tokens is used." if share >= _WARN_SHARE else ""
+
+
+def budget_is_spent(resource: Resource, cap: int) -> Error:
+    """The budget has only enough left for the final turn."""
+    return new_error("BUDGET_SPENT", f"The budget of {priced(resource, cap)} is spent.")
+
+
+def repeats_itself(times: int) -> Error:
+    """The same call had the same result too often."""
+    return new_error("REPETITION", f"The same call had the same result {times} times.")
+
+
+def final_turn_message(limit: Error) -> str:
+    """The reason for the final turn, for the subagent."""
+    return _TO_THE_SUBAGENT.get(limit.type, "A limit is reached.")
+
+
+_TO_THE_SUBAGENT: Mapping[str, str] = {
+    "timeout": "Your time limit is nearly reached.",
+    "context_exhausted": "Your context is full.",
+    "budget": "Your budget is nearly spent.",
+    "repetition": "You repeated the same call with the same result.",
+}
+
+
 class Part(Struct, frozen=True, kw_only=True):
     """A part of a conversation, with its size."""
 
@@ -184,6 +210,11 @@ NANOS_PER_DOLLAR = 1_000_000_000
 
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
+
+
+def priced(resource: Resource, count: int) -> str:
+    """An amount of a resource as text."""
+    return f"${count / NANOS_PER_DOLLAR:.4g}" if resource == "cost" else f"{count:,} {resource}"
 
 
 class Amount(Struct, frozen=True, kw_only=True, gc=False):

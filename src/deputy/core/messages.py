@@ -21,9 +21,7 @@ class MessageCall(Struct, frozen=True, kw_only=True):
 LOST_CALL = "The process died during this call. Its effect is unknown, and it was not repeated: check first."
 """The result of a call whose real result is lost."""
 UNANSWERED_CALL = "No answer was given. The work is suspended; a later message is the answer."
-"""The result of a question without an answer."""
 INTERRUPTED_CALL = "This call was interrupted and has no result."
-"""The result of a call that was stopped with its run."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,7 +11,6 @@ from deputy.core.conversation import StopReason, TokenUsage
 from deputy.core.errors import UsageError
 
 SESSION_ID = "{session_id}"
-"""The placeholder for the session id in a scripted text."""
 
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,9 +31,7 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     usage: TokenUsage = TokenUsage(input_tokens=100, output_tokens=20)
     stop: StopReason = "end"
     delay_seconds: float = 0.0
-    """The time before the first word."""
     pace_seconds: float = 0.0
-    """The time between pieces."""
     faults: tuple[str, ...] = ()
 
 
@@ -78,7 +75,6 @@ def words(text: str) -> list[str]:
 
 
 def _addressed(turn: ScriptedTurn, opening: str) -> ScriptedTurn:
-    """The turn with the placeholder replaced by the session id of the prompt."""
     if SESSION_ID not in turn.text:
         return turn
     text = opening.partition('"session_id":')[2].lstrip(' "')

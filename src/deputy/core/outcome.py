@@ -66,7 +66,6 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     """The branch with the changes, if it ran in a worktree."""
     errors: tuple[Error, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Problems that did not change the outcome."""
     next_steps: str = ""
     usage: Usage = NO_USAGE
     model: str | None = None
@@ -75,7 +74,6 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     is_isolated: bool = True
     duration_seconds: float = 0.0
     passed: PassedContext | None = None
-    """The context passed by the parent, if it is a subtask."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.summary) <= SUMMARY_LENGTH:

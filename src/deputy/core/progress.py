@@ -31,7 +31,6 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     label: str
     session_id: str = ""
     parent: str = ""
-    """The parent run, set when it starts."""
     index: int | None = None
     total: int | None = None
     tool: str | None = None
@@ -42,7 +41,6 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens; of `thinking`: how many this turn has spent on it so far, by our estimate."""
     cost: int | None = None
     estimated: bool = False
-    """Whether the usage contains an estimate."""
     status: str | None = None
     reason: str | None = None
     seconds: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, get_args
 
 from msgspec import Struct, structs
 
@@ -17,20 +17,11 @@ if TYPE_CHECKING:
 TaskStatus: TypeAlias = Literal[
     "not started", "in progress", "researched", "planned", "completed", "blocked", "abandoned"
 ]
-TASK_STATUSES: tuple[TaskStatus, ...] = (
-    "not started",
-    "in progress",
-    "researched",
-    "planned",
-    "completed",
-    "blocked",
-    "abandoned",
-)
+TASK_STATUSES: tuple[TaskStatus, ...] = get_args(TaskStatus)
 OVER: frozenset[TaskStatus] = frozenset({"completed", "abandoned"})
 MAX_TITLE = 200
 MAX_DIGITS = 9
 MAX_RANGE = 100
-"""The most tasks in one range."""
 
 
 class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,7 +32,6 @@ class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: str
     before: TaskStatus
     round: int = 0
-    """The round of the session, which may be resumed."""
     is_late: bool = False
     """Whether another session has worked on the task since; then this one never moves the status back."""
 
@@ -54,7 +44,6 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str = ""
     outcome: str = ""
     branch: str = ""
-    """The branch with the changes, if it ran in a worktree."""
 
 
 class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,7 +55,6 @@ class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     language: str = ""
     status: TaskStatus = "not started"
     question: str = ""
-    """The question that blocks it."""
     artifacts: tuple[str, ...] = ()
     work: TaskClaim | None = None
     asked: TaskClaim | None = None
@@ -95,7 +83,6 @@ MOVES: Mapping[str, Move] = {
     "revise": Move(_OPEN - {"not started"}, "planned"),
     "review": Move(frozenset({*_OPEN, "completed"}), None),
 }
-"""The valid transitions; all others are refused."""
 
 
 def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int = 0) -> ProjectTask:

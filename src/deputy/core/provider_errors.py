@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import Struct
 
-from deputy.core import provider_error_patterns
 from deputy.core.errors import (
     BadKey,
     BadRequest,
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_LIMIT: Final = 2000
+_NUMBER: Final = re.compile("[0-9][0-9,_]*")
+_DURATION: Final = re.compile("([0-9.]+)(ms|[hms])")
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class _ParsedError(Struct):
-    """The parts of an error body, whatever its shape."""
-
     message: str
     codes: frozenset[str]
     status: int | None
@@ -54,44 +55,21 @@ def provider_error(
 
 def _kind(text: _ParsedError, status: int | None) -> type[ModelError]:
     words, codes = text.message.lower(), text.codes
-    is_throttled = _has(words, provider_error_patterns.NOT_CONTEXT_WORDS)
-    if is_throttled and (status == 413 or _has(words, provider_error_patterns.TOO_MUCH_AT_ONCE_WORDS)):
+    is_throttled = _has(words, _THROTTLE_WORDS)
+    if is_throttled and (status == 413 or _has(words, _TOO_MUCH_AT_ONCE_WORDS)):
         return QuotaSpent
-    if not is_throttled and (
-        codes & provider_error_patterns.CONTEXT_CODES or _has(words, provider_error_patterns.CONTEXT_WORDS)
-    ):
+    if not is_throttled and (codes & _CONTEXT_CODES or _has(words, _CONTEXT_WORDS)):
         return ContextExhausted
-    if (
-        status == 402
-        or codes & provider_error_patterns.QUOTA_CODES
-        or (_has(words, provider_error_patterns.QUOTA_WORDS) and text.delay is None)
-    ):
+    if status == 402 or codes & _QUOTA_CODES or (_has(words, _QUOTA_WORDS) and text.delay is None):
         return QuotaSpent
-    if status == 429 or (status != 413 and codes & provider_error_patterns.RATE_CODES):
+    if status == 429 or (status != 413 and codes & _RATE_CODES):
         return RateLimited
-    if status == 413:
-        return ContextExhausted
-    if status in (503, 529) or codes & provider_error_patterns.OVERLOAD_CODES or "overloaded" in words:
-        return Overloaded
-    if (
-        status in (401, 403)
-        or codes & provider_error_patterns.KEY_CODES
-        or _has(words, provider_error_patterns.KEY_WORDS)
-    ):
-        return BadKey
-    if codes & provider_error_patterns.POLICY_CODES or _has(words, provider_error_patterns.POLICY_WORDS):
-        return ModelRefused
-    if (
-        status == 404
-        or codes & provider_error_patterns.MISSING_CODES
-        or _has(words, provider_error_patterns.MISSING_WORDS)
-    ):
-        return ModelNotFound
+    for kind, statuses, known_codes, known_words in _RULES:
+        if status in statuses or codes & known_codes or _has(words, known_words):
+            return kind
     if status is None:
-        return BadRequest if codes & provider_error_patterns.REQUEST_CODES else ServerFailed
-    if status >= 500 or status in (408, 409, 425) or codes & provider_error_patterns.SERVER_CODES:
-        return ServerFailed
-    return BadRequest
+        return BadRequest if codes & _REQUEST_CODES else ServerFailed
+    return ServerFailed if status >= 500 or status in (408, 409, 425) or codes & _SERVER_CODES else BadRequest
 
 
 def _has(words: str, needles: tuple[str, ...]) -> bool:
@@ -101,25 +79,12 @@ def _has(words: str, needles: tuple[str, ...]) -> bool:
 def window_in_message(message: str) -> int | None:
     """The context window, if an error message names it."""
     words = message.lower()
-    for mark in provider_error_patterns.CONTEXT_LIMIT_MARKS:
+    for mark in _CONTEXT_LIMIT_MARKS:
         at = words.find(mark)
-        if at >= 0 and (number := _first_number(words[at + len(mark) : at + len(mark) + 24])):
+        found = _NUMBER.search(words[at + len(mark) : at + len(mark) + 24]) if at >= 0 else None
+        if found is not None and 256 <= (number := int(found[0].replace(",", "").replace("_", ""))) <= 100_000_000:
             return number
     return None
-
-
-def _first_number(text: str) -> int | None:
-    start = next((i for i, character in enumerate(text) if character.isascii() and character.isdigit()), None)
-    if start is None:
-        return None
-    digits = ""
-    for character in text[start:]:
-        if character.isascii() and character.isdigit():
-            digits += character
-        elif character not in ",_":
-            break
-    value = int(digits)
-    return value if 256 <= value <= 100_000_000 else None
 
 
 # --- shapes of bodies -------------------------------------------------------------------------------------------------
@@ -213,17 +178,89 @@ def _until(date: str, now: float) -> float | None:
 
 def _duration(text: object) -> float | None:
     """Seconds in `7s`, `7.5s`, `120ms`, `1m30s` or `1h2m3s`."""
-    if not isinstance(text, str) or len(text) > 40:
+    parts = _DURATION.findall(text) if isinstance(text, str) and len(text) <= 40 else []
+    numbers = [_number(number) for number, _ in parts]
+    if "".join(map("".join, parts)) != text or None in numbers:
         return None
-    total, digits, units = 0.0, "", {"h": 3600.0, "m": 60.0, "s": 1.0}
-    text = text.replace("ms", "i")
-    for character in text:
-        if character in "0123456789.":
-            digits += character
-            continue
-        unit = 0.001 if character == "i" else units.get(character)
-        number = _number(digits)
-        if unit is None or number is None:
-            return None
-        total, digits = total + number * unit, ""
-    return total if not digits and total else None
+    return sum(number * _UNITS[unit] for number, (_, unit) in zip(numbers, parts, strict=True) if number) or None
+
+
+# --- the wordings of providers, in the order of the checks ------------------------------------------------------------
+
+_CONTEXT_CODES: Final = frozenset({
+    "context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "1261",
+    "request_too_large",
+})  # fmt: skip
+_CONTEXT_WORDS: Final = (
+    "prompt is too long", "prompt too long", "prompt as too long", "input is too long", "exceed context limit",
+    "exceeds the context window", "exceeds the maximum context length", "context exceeds model limit",
+    "exceeds maximum context length", "exceeds the model's maximum context", "exceeds the maximum number of tokens",
+    "exceeds the available context size", "exceeds the limit of", "exceeds max length", "exceeded model token limit",
+    "exceed_context_size", "maximum context length", "maximum prompt length", "maximum model length",
+    "max_context_length", "context length exceeded", "context_length_exceeded", "context window exceeds limit",
+    "context size has been exceeded", "greater than the context length", "is longer than the model's context length",
+    "longer than the maximum model length", "reduce the length of the messages", "reduce the length of the input",
+    "too large for model with", "tokens + `max_new_tokens` must be <=",
+    "tokens in request more than max tokens allowed", "input token count", "too many input tokens",
+    "request exceeds the maximum size",
+)  # fmt: skip
+_CONTEXT_LIMIT_MARKS: Final = (
+    " > ", "maximum context length is", "maximum context length of", "maximum prompt length is",
+    "maximum model length is", "maximum number of tokens allowed", "context window of", "context limit of",
+    "context size (", "context length of", "context length (", "context length is", "exceeds the limit of",
+    "token limit:", '"n_ctx":', "must be <=",
+)  # fmt: skip
+"""The context window is the number after one of these."""
+_THROTTLE_WORDS: Final = (
+    "rate limit", "rate_limit", "too many requests", "throttl", "tokens per min", "per minute", "tpm",
+)  # fmt: skip
+_TOO_MUCH_AT_ONCE_WORDS: Final = ("request too large", "too large for model")
+_QUOTA_CODES: Final = frozenset(
+    {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error"}
+)
+_QUOTA_WORDS: Final = (
+    "exceeded your current quota", "credit balance is too low", "insufficient balance", "insufficient credits",
+    "payment required",
+)  # fmt: skip
+_RATE_CODES: Final = frozenset({
+    "rate_limit_error", "rate_limit_exceeded", "resource_exhausted", "too_many_requests", "rate_limited", "tokens",
+    "requests",
+})  # fmt: skip
+_RULES: Final[tuple[tuple[type[ModelError], tuple[int, ...], frozenset[str], tuple[str, ...]], ...]] = (
+    (ContextExhausted, (413,), frozenset(), ()),
+    (
+        Overloaded,
+        (503, 529),
+        frozenset({"overloaded_error", "unavailable", "engine_overloaded", "slow_down", "service_unavailable"}),
+        ("overloaded",),
+    ),
+    (
+        BadKey,
+        (401, 403),
+        frozenset({
+            "authentication_error", "permission_error", "invalid_api_key", "unauthenticated", "permission_denied",
+            "unauthorized",
+        }),
+        ("api key not valid", "invalid api key", "incorrect api key", "api key not found", "api_key_invalid"),
+    ),
+    (
+        ModelRefused,
+        (),
+        frozenset({
+            "content_filter", "content_policy_violation", "invalid_prompt", "bio_policy",
+            "misalignment_policy_violation",
+        }),
+        ("content policy", "usage policy", "content management policy", "flagged as potentially violating"),
+    ),
+    (
+        ModelNotFound,
+        (404,),
+        frozenset({"model_not_found", "not_found_error", "not_found", "invalid_model"}),
+        ("model not found", "unknown model", "is not a valid model", "no such model", "model does not exist"),
+    ),
+)  # fmt: skip
+"""The errors that a status, a code or a wording alone identifies, in the order of the checks."""
+_SERVER_CODES: Final = frozenset(
+    {"api_error", "server_error", "internal", "internal_error", "timeout_error", "internal_server_error"}
+)
+_REQUEST_CODES: Final = frozenset({"invalid_request_error", "invalid_argument", "failed_precondition"})

@@ -17,7 +17,6 @@ MOST_SLOTS: Final = 4096
 LAPSE_SECONDS: Final = 600.0
 """Without throttling for this long, the limit ends."""
 LEASE_SECONDS: Final = 5.0
-"""How long a share lasts without renewal."""
 
 
 class ConcurrencyLimit(Struct, frozen=True, kw_only=True):
@@ -45,7 +44,6 @@ class SlotUse(Struct, frozen=True, kw_only=True):
     slots: int
     wanted: int
     served_at: float
-    """When its last request started."""
     until: float
 
     def is_held(self, now: float) -> bool:
@@ -58,14 +56,11 @@ class SlotRequest(Struct, frozen=True, kw_only=True):
 
     now: float
     active: int
-    """Its running requests."""
     wanted: int
-    """Its running requests and those that wait for a slot."""
     served_at: float = 0.0
     successes: int = 0
     """Since its last request for a share."""
     throttled: float | None = None
-    """The start of the request that was throttled."""
 
 
 class SlotShare(Struct, frozen=True, kw_only=True):

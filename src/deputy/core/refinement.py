@@ -8,7 +8,8 @@ from msgspec import Struct, json
 
 from deputy.core.contract import Parsed, parse
 from deputy.core.contract.find_objects import find_objects
-from deputy.core.markdown import kept_apart
+from deputy.core.foreign_text import kept_apart
+from deputy.core.outcome import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,6 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     feedback: str = ""
     score: float | None = None
     details: Any = None
-    """Any JSON that the evaluator adds."""
     script: ScriptOutput | None = None
 
 
@@ -91,7 +91,6 @@ VERDICT_SCHEMA: dict[str, Any] = {
     "required": ["success", "feedback"],
     "additionalProperties": False,
 }
-"""The schema of an evaluator agent's return."""
 
 
 def verdict_of_report(report: str) -> Verdict:
@@ -99,7 +98,7 @@ def verdict_of_report(report: str) -> Verdict:
     parsed = parse(report, "lenient", keys=_KEYS)
     if isinstance(parsed, Parsed) and (found := _verdict(parsed.value)) is not None:
         return found
-    return Verdict(success=False, feedback=_cut(report) or "The evaluator returned an empty report.")
+    return Verdict(success=False, feedback=_feedback(report) or "The evaluator returned an empty report.")
 
 
 def verdict_of_script(script: ScriptOutput) -> Verdict:
@@ -111,10 +110,10 @@ def verdict_of_script(script: ScriptOutput) -> Verdict:
     found = _verdict_in(script.stdout.strip())
     if found is None:
         said = script.stdout.strip() or script.stderr.strip()
-        found = Verdict(success=True, feedback=_cut(said) or ended)
+        found = Verdict(success=True, feedback=_feedback(said) or ended)
     return Verdict(
         success=found.success and script.exit_code == 0,
-        feedback=found.feedback or _cut(script.stderr.strip()) or (ended if script.exit_code else ""),
+        feedback=found.feedback or _feedback(script.stderr.strip()) or (ended if script.exit_code else ""),
         score=found.score,
         details=found.details,
         script=script,
@@ -139,13 +138,12 @@ def _verdict_in(printed: str) -> Verdict | None:
 
 
 def _begins_object(printed: str) -> bool:
-    """Whether the last line with an opening brace begins a JSON object."""
     last = printed[printed.rfind("\n{") + 1 :]
     return last.startswith("{") and last[1:].lstrip()[:1] in ("", '"', "'")
 
 
 def _unread(printed: str, why: str) -> Verdict:
-    return Verdict(success=False, feedback=_cut(f"The script's verdict cannot be read: {why}. Output:\n{printed}"))
+    return Verdict(success=False, feedback=_feedback(f"The script's verdict cannot be read: {why}. Output:\n{printed}"))
 
 
 def _verdict(value: object) -> Verdict | None:
@@ -161,7 +159,7 @@ def _verdict(value: object) -> Verdict | None:
     is_number = isinstance(score, int | float) and not isinstance(score, bool)
     return Verdict(
         success=success,
-        feedback=_cut(feedback if isinstance(feedback, str) else json.encode(feedback).decode()),
+        feedback=_feedback(feedback if isinstance(feedback, str) else json.encode(feedback).decode()),
         score=float(cast("float", score)) if is_number else None,
         details=fields.get("details"),
     )
@@ -174,7 +172,7 @@ def ended(rounds: Sequence[Round], limit: int = MAX_ROUNDS) -> Ending | None:
     last = rounds[-1]
     if last.verdict.success:
         return "success"
-    if len(rounds) > 1 and _same(last.work, rounds[-2].work):
+    if len(rounds) > 1 and last.work.split() == rounds[-2].work.split():
         return "no_change"
     return "limit" if len(rounds) >= limit else None
 
@@ -246,9 +244,5 @@ def _worth(one: Round) -> tuple[bool, float, int]:
     return one.verdict.success, float("-inf") if score is None else score, one.number
 
 
-def _same(one: str, other: str) -> bool:
-    return one.split() == other.split()
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= FEEDBACK_CHARACTERS else f"{text[: FEEDBACK_CHARACTERS - 1]}…"
+def _feedback(text: str) -> str:
+    return shortened(text, FEEDBACK_CHARACTERS)

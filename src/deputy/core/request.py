@@ -27,7 +27,6 @@ ALWAYS_GRANTED = frozenset({"Note", "Ask"})
 """Tools without effects, which a child may have even if its caller does not."""
 
 READ_ONLY_TOOLS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch"})
-"""The default tools of a subagent."""
 
 
 def new_session_id(unix_seconds: int, random_string: Callable[[], str], is_known: Callable[[str], bool]) -> str:
@@ -221,7 +220,6 @@ class Nesting(Struct, frozen=True, kw_only=True):
     lineage: Lineage
     budget: Budget
     is_live: bool = True
-    """Whether that run is running."""
 
 
 class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -249,7 +247,6 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     provider: str = ""
     task_context: TaskContext | None = None
     subtask_limit: int | None = None
-    """The depth limit for subtasks below, if a subtask's request sets one."""
     is_counted: bool = True
     """Whether it counts as a spawn of its tree; a delegation by a program may not."""
 

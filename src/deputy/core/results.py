@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from deputy.core.errors import Error, remedy
-from deputy.core.label import cleaned_label
-from deputy.core.markdown import kept_apart
+from deputy.core.foreign_text import kept_apart, plain
 from deputy.core.outcome import Artifact, Blocked, Completed, Fallback, Outcome, Partial
 from deputy.core.serialize import UsageJson, usage_json
-from deputy.core.terminal_text import plain
+from deputy.core.task import cleaned_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +31,8 @@ class Result(Struct, frozen=True, kw_only=True):
     @property
     def mark(self) -> ResultMark:
         """The status in the result forms."""
-        match self.outcome.status:
-            case "completed":
-                return "ok"
-            case "partial" | "blocked" | "cancelled" | "rejected" as word:
-                return word
-            case _:
-                return "error"
+        status = self.outcome.status
+        return cast("ResultMark", {"completed": "ok", "failed": "error"}.get(status, status))
 
 
 Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]

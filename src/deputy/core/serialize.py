@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, to_builtins
 
-from deputy.core.errors import Error
+from deputy.core.errors import new_error
 from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.outcome import Blocked, Cancelled, Completed, Rejected
 
@@ -100,13 +100,7 @@ def return_dict(outcome: Outcome) -> dict[str, Any]:
     return form
 
 
-_CANCELLED = Error(
-    type="cancelled",
-    code="CANCELLED",
-    message="The delegation was cancelled.",
-    recoverable=True,
-    recommendation="Resume it by its session id, or ask for the work again.",
-)
+_CANCELLED = new_error("CANCELLED", "The delegation was cancelled.")
 
 _REASON_OF_CODE = {
     "TIMEOUT": "execution_timeout",

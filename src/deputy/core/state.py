@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, json, structs
 
-from deputy.core.events import (
-    AdmissionRefused,
-    Admitted,
-    Adopted,
-    CancelRequested,
-    Delivered,
-    FellBack,
-    FinalTurnBegun,
-    Joined,
-    MessageAdded,
-    ModelCallBegun,
-    ModelCallEnded,
-    Noted,
-    QuestionAnswered,
-    QuestionAsked,
-    Record,
-    Repaired,
-    Requested,
-    Resumed,
-    Retried,
-    Returned,
-    RunOpened,
-    Slept,
-    Spawned,
-    Started,
-    StepBegun,
-    StepEnded,
-    StepLost,
-    ToolCallBegun,
-    ToolCallEnded,
-    Unrecognised,
-    Validated,
-    ValueDrawn,
-)
+from deputy.core import events
+from deputy.core.approval import read_decision
+from deputy.core.errors import Error
 from deputy.core.fallback import NATIVE
 from deputy.core.outcome import NO_USAGE, Outcome, Usage
 from deputy.core.request import Lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Status: TypeAlias = Literal[
     "unborn", "requested", "running", "waiting", "completed", "partial", "failed", "blocked", "cancelled", "rejected"
@@ -60,7 +32,6 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     retries: int = 0
     fallbacks: int = 0
     native_failures: int = 0
-    """The fallbacks from the native backend."""
     repairs: int = 0
     children: int = 0
     lost: int = 0
@@ -94,10 +65,8 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     requested_at: float = 0.0
     """All `…_at` fields: seconds since 1970 by the wall clock, for display."""
     started_at: float | None = None
-    """When this round began."""
     first_started_at: float | None = None
     resumed_at: float | None = None
-    """When it was last resumed."""
     ended_at: float | None = None
     last_at: float = 0.0
     asked_clock: float = 0.0
@@ -110,11 +79,8 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     context_window: int | None = None
     counts: Counts = Counts()
     under_way: dict[str, StepInProgress] = {}
-    """Steps that have not ended, by key."""
     waits: dict[str, str] = {}
-    """The topics that the run waits for, by key."""
     waiting_since: float = 0.0
-    """By the journal's clock."""
     waited: float = 0.0
     """The seconds that it or a joined child waited for a person in this round."""
     waited_until: float = 0.0
@@ -151,7 +117,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self.is_delivered and not self.is_live
 
 
-def apply(state: State, record: Record) -> State:
+def apply(state: State, record: events.Record) -> State:
     """The state after one more record; a record that does not fit is skipped and counted, never an exception."""
     if record.seq <= state.seq:
         return state
@@ -167,7 +133,7 @@ def apply(state: State, record: Record) -> State:
     return structs.replace(state, seq=record.seq, last_at=max(state.last_at, record.at), **fields)
 
 
-def replay(records: list[Record], state: State | None = None) -> State:
+def replay(records: list[events.Record], state: State | None = None) -> State:
     """The state after these records."""
     state = State() if state is None else state
     for record in records:
@@ -195,20 +161,20 @@ def prime() -> None:
     _decoder()
 
 
-def _change(state: State, record: Record) -> dict[str, Any] | None:
+def _change(state: State, record: events.Record) -> dict[str, Any] | None:
     """The fields that a record changes, or None if it does not fit."""
     match record.event:
-        case Unrecognised():
+        case events.Unrecognised():
             return None
-        case RunOpened() | Requested() as event:
+        case events.RunOpened() | events.Requested() as event:
             return _started(event, record) if state.status == "unborn" else None
-        case Delivered() | Resumed() | Adopted() as event:
+        case events.Delivered() | events.Resumed() | events.Adopted() as event:
             return None if state.status == "unborn" else _after_the_end(state, event, record)
         case event:
             return _at_work(state, event, record) if state.is_live else None
 
 
-def _started(event: RunOpened | Requested, record: Record) -> dict[str, Any]:
+def _started(event: events.RunOpened | events.Requested, record: events.Record) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "run": record.run,
         "status": "requested",
@@ -218,7 +184,7 @@ def _started(event: RunOpened | Requested, record: Record) -> dict[str, Any]:
         "requested_at": record.at,
         "asked_clock": record.clock,
     }
-    if isinstance(event, RunOpened):
+    if isinstance(event, events.RunOpened):
         return {
             **fields,
             "lineage": structs.replace(event.lineage, drift=_drift(record)),
@@ -249,58 +215,33 @@ def _started(event: RunOpened | Requested, record: Record) -> dict[str, Any]:
     }
 
 
-def _drift(record: Record) -> float:
+def _drift(record: events.Record) -> float:
     return float(round(record.at - record.clock))
 
 
-_Step: TypeAlias = (
-    MessageAdded
-    | ModelCallEnded
-    | ToolCallEnded
-    | StepEnded
-    | StepLost
-    | Noted
-    | Retried
-    | FellBack
-    | FinalTurnBegun
-    | Validated
-    | Repaired
-    | ValueDrawn
-    | Slept
-    | Spawned
-    | Joined
-)
-_Turn: TypeAlias = (
-    Admitted
-    | AdmissionRefused
-    | Started
-    | ModelCallBegun
-    | ToolCallBegun
-    | StepBegun
-    | QuestionAsked
-    | QuestionAnswered
-    | CancelRequested
-    | Returned
-)
 _COUNTED: dict[type[Struct], str] = {
-    ModelCallEnded: "turns",
-    ToolCallEnded: "tool_calls",
-    StepLost: "lost",
-    Noted: "notes",
-    Retried: "retries",
-    FellBack: "fallbacks",
-    Repaired: "repairs",
-    Spawned: "children",
+    events.ModelCallEnded: "turns",
+    events.ToolCallEnded: "tool_calls",
+    events.StepLost: "lost",
+    events.Noted: "notes",
+    events.Retried: "retries",
+    events.FellBack: "fallbacks",
+    events.Repaired: "repairs",
+    events.Spawned: "children",
 }
 
 
-def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, Any]:
+def _at_work(state: State, event: events.Event, record: events.Record) -> dict[str, Any]:
     match event:
-        case ModelCallBegun() | ToolCallBegun() | StepBegun():
+        case (
+            events.ModelCallBegun(model=name, is_repeatable=is_repeatable)
+            | events.ToolCallBegun(tool=name, is_repeatable=is_repeatable)
+            | events.StepBegun(step=name, is_repeatable=is_repeatable)
+        ):
             key = record.key.removesuffix(BEGUN)
-            step = StepInProgress(name=_name(event), is_repeatable=event.is_repeatable)
+            step = StepInProgress(name=name, is_repeatable=is_repeatable)
             return {"under_way": {**state.under_way, key: step}}
-        case ModelCallEnded():
+        case events.ModelCallEnded():
             fields = _stepped(state, event, record.key)
             return {
                 **fields,
@@ -309,11 +250,11 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
                 "context_window": event.context_window or state.context_window,
                 "model": event.model or state.model,
             }
-        case ToolCallEnded():
+        case events.ToolCallEnded():
             return _stepped(state, event, record.key)
-        case Admitted():
+        case events.Admitted():
             return {"lineage": structs.replace(event.lineage, drift=_drift(record))}
-        case Started():
+        case events.Started():
             return {
                 "status": state.status if state.waits else "running",
                 "started_at": record.at if state.started_at is None else state.started_at,
@@ -323,13 +264,13 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
                 "model": event.model or state.model,
                 "scratchpad": event.scratchpad or state.scratchpad,
             }
-        case FellBack(left=left) if left == NATIVE:
+        case events.FellBack(left=left) if left == NATIVE:
             fields = _stepped(state, event, record.key)
             counts: Counts = fields["counts"]
             return {**fields, "counts": structs.replace(counts, native_failures=counts.native_failures + 1)}
-        case Joined():
+        case events.Joined():
             return {**_stepped(state, event, record.key), **_waited_below(state, event)}
-        case QuestionAsked():
+        case events.QuestionAsked():
             return {
                 "status": "waiting",
                 "waits": {**state.waits, record.key.removesuffix(ASKED): event.topic},
@@ -337,11 +278,11 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
                 "question": event.question or state.question,
                 "answer_by": event.until,
             }
-        case QuestionAnswered():
+        case events.QuestionAnswered():
             return _answered(state, record)
-        case CancelRequested():
+        case events.CancelRequested():
             return {"is_cancelling": True}
-        case Returned() | AdmissionRefused():
+        case events.Returned() | events.AdmissionRefused():
             return _ended(event.outcome, record)
         case _:
             return _stepped(state, event, record.key)
@@ -349,7 +290,6 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
 
 BEGUN = ".begun"
 ASKED = ".asked"
-"""The suffix of the key of a beginning."""
 
 
 _ANSWER_TO = "answer:"
@@ -370,17 +310,7 @@ def is_awaited(sent: str, state: State) -> bool:
     return any(may_answer(sent, key) for key in state.waits)
 
 
-def _name(event: ModelCallBegun | ToolCallBegun | StepBegun) -> str:
-    match event:
-        case ModelCallBegun():
-            return event.model
-        case ToolCallBegun():
-            return event.tool
-        case StepBegun():
-            return event.step
-
-
-def _stepped(state: State, event: _Step, key: str) -> dict[str, Any]:
+def _stepped(state: State, event: events.Event, key: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     counter = _COUNTED.get(type(event))
     if counter is not None:
@@ -390,7 +320,7 @@ def _stepped(state: State, event: _Step, key: str) -> dict[str, Any]:
     return fields
 
 
-def _answered(state: State, record: Record) -> dict[str, Any]:
+def _answered(state: State, record: events.Record) -> dict[str, Any]:
     if record.key not in state.waits:
         return {}
     waits = {key: topic for key, topic in state.waits.items() if key != record.key}
@@ -410,7 +340,7 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
     }
 
 
-def _waited_below(state: State, joined: Joined) -> dict[str, Any]:
+def _waited_below(state: State, joined: events.Joined) -> dict[str, Any]:
     """A child's wait for a person extends the deadline too; overlapping waits extend it once."""
     waited = min(joined.waited, max(0.0, joined.waited_until - state.waited_until))
     if waited <= 0:
@@ -422,7 +352,7 @@ def _waited_below(state: State, joined: Joined) -> dict[str, Any]:
     }
 
 
-def _ended(outcome: Outcome, record: Record) -> dict[str, Any]:
+def _ended(outcome: Outcome, record: events.Record) -> dict[str, Any]:
     first = outcome.errors[0] if outcome.errors else None
     return {
         "status": outcome.status,
@@ -438,13 +368,18 @@ def _ended(outcome: Outcome, record: Record) -> dict[str, Any]:
     }
 
 
-def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: Record) -> dict[str, Any] | None:
+_AfterEnd: TypeAlias = events.Delivered | events.Resumed | events.Adopted
+
+
+def _after_the_end(
+    state: State, event: events.Delivered | events.Resumed | events.Adopted, record: events.Record
+) -> dict[str, Any] | None:
     match event:
-        case Delivered():
+        case events.Delivered():
             return None if state.is_live else {"is_delivered": True}
-        case Adopted():
+        case events.Adopted():
             return {} if state.is_live else None
-        case Resumed():
+        case events.Resumed():
             if state.is_live or event.round != state.round + 1:
                 return None
             lineage = state.lineage
@@ -470,3 +405,48 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 "is_cancelling": event.is_dismissed,
                 "is_delivered": False,
             }
+
+
+# --- resume rounds ----------------------------------------------------------------------------------------------------
+
+RESUME_APPROVAL = "resume:approval"
+CLAIM = "claim"
+"""The key under which a round claims its project task."""
+
+
+def prefix(number: int) -> str:
+    """The key prefix of a round; the first round has none."""
+    return f"round:{number}/" if number else ""
+
+
+def why_not_claimed(records: Iterable[events.Record], number: int) -> Error | None:
+    """Why a round could not claim its project task; None if it could, or has none."""
+    key = f"{prefix(number)}{CLAIM}"
+    for record in records:
+        if record.key == key and isinstance(record.event, events.StepEnded) and record.event.result is not UNSET:
+            return json.decode(record.event.result, type=Error | None)
+    return None
+
+
+def not_begun(records: Iterable[events.Record]) -> frozenset[int]:
+    """The rounds without an approval, and those that could not claim their project task."""
+    kept_out: set[int] = set()
+    number = 0
+    digest = ""
+    for record in records:
+        approval, claim = f"{prefix(number)}{RESUME_APPROVAL}", f"{prefix(number)}{CLAIM}"
+        match record.event:
+            case events.Resumed(round=number, request=request):
+                if request is not None:
+                    kept_out.add(number)
+            case events.QuestionAsked(digest=asked) if number and record.key.startswith(approval):
+                digest = asked
+            case events.QuestionAnswered(body=body) if number and record.key == approval:
+                if read_decision(body, digest) != "no":
+                    kept_out.discard(number)
+            case events.StepEnded(result=result) if number and record.key == claim:
+                if result is UNSET or json.decode(result) is not None:
+                    kept_out.add(number)
+            case _:
+                continue
+    return frozenset(kept_out)

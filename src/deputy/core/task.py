@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.core.fallback import Routing
 from deputy.core.field_readers import (
@@ -21,17 +21,72 @@ from deputy.core.field_readers import (
     whole,
     wrong_value,
 )
-from deputy.core.label import MAX_LABEL, read_label
+from deputy.core.foreign_text import plain
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
-from deputy.core.request import GrantRequest
-from deputy.core.role import Isolation, Role
+from deputy.core.request import READ_ONLY_TOOLS, GrantRequest
 from deputy.core.subtask.context_passing import Briefing
 
+if TYPE_CHECKING:
+    from deputy.core.field_readers import Reader
+    from deputy.core.request import Grant
+
+DELEGATE = "Delegate"
+HANDING_ON = frozenset({DELEGATE, "Subtask"})
+"""Tools that delegate; an agent has them only if its definition names them."""
+RUN_TOOL = "Run"
+WRITING_TOOLS = frozenset({"Edit", "Write", RUN_TOOL})
+"""Tools that change something: a run with one of them works in its own worktree."""
+ALL_TOOLS = READ_ONLY_TOOLS | WRITING_TOOLS | HANDING_ON
+
+Isolation: TypeAlias = Literal["worktree", "none"]
+
+MAX_LABEL = 32
+LABEL_RULE = f"a string of 1 to {MAX_LABEL} characters on one line, without brackets and invisible characters"
+_BRACKETS = {ord(letter): "(" if letter in "[［" else ")" for letter in "[]［］"}
 MAX_TASKS = 8
 MAX_CONCURRENCY = 4
 DEFAULT_CONCURRENCY = 2
 MAX_CONTEXT = 10
 MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 100, 16384, 4096
+
+
+class Role(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The agent definition at the time of the delegation."""
+
+    name: str
+    prompt: str = ""
+    tools: frozenset[str] | None = None
+    """By their names here; None means the caller's tools without those that delegate."""
+    withheld: frozenset[str] = frozenset()
+    model: str | None = None
+    is_recursive: bool = False
+    max_turns: int | None = None
+    seconds: float | None = None
+    isolation: Isolation | None = None
+    warnings: tuple[str, ...] = ()
+
+    def granted(self, caller: Grant) -> frozenset[str]:
+        """The tools that it gets from this caller."""
+        named = caller.tools - HANDING_ON if self.tools is None else self.tools & caller.tools
+        return named - self.withheld
+
+    def narrowed(self, reason: str) -> Role:
+        """The agent without the permissions that an untrusted definition must not have, and a warning."""
+        tools = READ_ONLY_TOOLS if self.tools is None else self.tools & READ_ONLY_TOOLS
+        is_less = self.tools is None or tools != self.tools or self.is_recursive or self.isolation == "none"
+        return structs.replace(
+            self,
+            tools=tools,
+            is_recursive=False,
+            isolation=None,
+            warnings=(*self.warnings, reason) if is_less else self.warnings,
+        )
+
+
+class NoRole(Struct, frozen=True, kw_only=True):
+    """Why an agent cannot be used, and which names are valid."""
+
+    reason: str
 
 
 class Task(Struct, frozen=True, kw_only=True, gc=False):
@@ -56,7 +111,6 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     role: Role | None = None
     """The resolved agent definition; never set by the caller."""
     degradation: str = ""
-    """Degradation instructions; never set by a model."""
 
     @property
     def wanted(self) -> GrantRequest:
@@ -72,8 +126,54 @@ class DelegateCall(Struct, frozen=True, kw_only=True):
     result_form: Literal["markdown", "json"] = "markdown"
 
 
-# --- the schema that models are shown ---------------------------------------------------------------------------------
+# --- a call of the Delegate tool --------------------------------------------------------------------------------------
 
+
+class _Field(NamedTuple):
+    """A field: how it is read, the schema that models see, and its default."""
+
+    read: Reader
+    schema: dict[str, Any]
+    default: Any = None
+
+
+def _string(description: str) -> _Field:
+    return _Field(text(), {"type": "string", "minLength": 1, "description": description})
+
+
+def _strings(description: str, default: Any = None, **schema: Any) -> _Field:
+    items = {"type": "array", "items": {"type": "string"}, **schema, "description": description}
+    return _Field(texts(schema.get("maxItems")), items, default)
+
+
+def _choice(*words: str, **schema: Any) -> _Field:
+    return _Field(one_of(*words), {"type": "string", "enum": [*words], **schema}, schema.get("default"))
+
+
+def _number(least: int, most: int, default: int) -> _Field:
+    schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
+    return _Field(whole(least, most), schema, default)
+
+
+def read_label(value: object) -> tuple[str | None, str]:
+    """The label and "", or None and the rule for labels."""
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_LABEL:
+        return None, LABEL_RULE
+    is_plain = plain(value) == value and value.translate(_BRACKETS) == value and not {"\n", "\t"} & set(value)
+    return (value, "") if is_plain else (None, LABEL_RULE)
+
+
+def cleaned_label(name: str) -> str:
+    """A label made from another name, such as an agent or a subtask type."""
+    return " ".join(plain(name).translate(_BRACKETS).split())
+
+
+_LABEL_SCHEMA = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_LABEL,
+    "description": "Name of the subagent in progress and results: one line without brackets.",
+}
 _BUDGET_SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "Caps for this subagent; at a cap it reports its results so far. Cost is in dollars.",
@@ -84,6 +184,29 @@ _BUDGET_SCHEMA: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
+_FIELDS: dict[str, _Field] = {
+    "label": _Field(read_label, _LABEL_SCHEMA),
+    "prompt": _string("The whole task; the subagent sees nothing else."),
+    "context": _strings("Files whose content is inserted before the prompt.", (), maxItems=MAX_CONTEXT),
+    "model": _string("The model, if not your own."),
+    "agent": _string("An agent definition to use."),
+    "max_output_tokens": _number(MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS),
+    "tools": _strings("Tools instead of the read-only ones; only tools that you have."),
+    "budget": _Field(json_object(), _BUDGET_SCHEMA),
+    "timeout": _Field(positive, {"type": "number", "exclusiveMinimum": 0, "maximum": MOST, "description": "Seconds."}),
+    "return_format": _choice("text", "json", default="text"),
+    "schema": _Field(
+        json_object("a JSON Schema object"),
+        {"type": "object", "description": "A JSON Schema that the report must follow."},
+    ),
+    "isolation": _choice(
+        "worktree", "none", description="A subagent that writes works in its own git worktree; none: in yours."
+    ),
+    "without_asking": _strings("Those of `tools` that need no approval for each call.", ()),
+}
+_REQUIRED = ("label", "prompt")
+_CONCURRENCY = _number(1, MAX_CONCURRENCY, DEFAULT_CONCURRENCY)
+_RESULT_FORM = _choice("markdown", "json", default="markdown")
 
 DELEGATE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -94,96 +217,37 @@ DELEGATE_SCHEMA: dict[str, Any] = {
             "maxItems": MAX_TASKS,
             "items": {
                 "type": "object",
-                "properties": {
-                    "label": {
-                        "type": "string",
-                        "minLength": 1,
-                        "maxLength": MAX_LABEL,
-                        "description": "Name of the subagent in progress and results: one line without brackets.",
-                    },
-                    "prompt": {
-                        "type": "string",
-                        "minLength": 1,
-                        "description": "The whole task; the subagent sees nothing else.",
-                    },
-                    "context": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "maxItems": MAX_CONTEXT,
-                        "description": "Files whose content is inserted before the prompt.",
-                    },
-                    "model": {"type": "string", "minLength": 1, "description": "The model, if not your own."},
-                    "agent": {"type": "string", "minLength": 1, "description": "An agent definition to use."},
-                    "max_output_tokens": {
-                        "type": "integer",
-                        "minimum": MIN_OUTPUT_TOKENS,
-                        "maximum": MAX_OUTPUT_TOKENS,
-                        "default": DEFAULT_OUTPUT_TOKENS,
-                    },
-                    "tools": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": "Tools instead of the read-only ones; only tools that you have.",
-                    },
-                    "budget": _BUDGET_SCHEMA,
-                    "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST, "description": "Seconds."},
-                    "return_format": {"type": "string", "enum": ["text", "json"], "default": "text"},
-                    "schema": {"type": "object", "description": "A JSON Schema that the report must follow."},
-                    "isolation": {
-                        "type": "string",
-                        "enum": ["worktree", "none"],
-                        "description": "A subagent that writes works in its own git worktree; none: in yours.",
-                    },
-                    "without_asking": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": "Those of `tools` that need no approval for each call.",
-                    },
-                },
-                "required": ["label", "prompt"],
+                "properties": {name: field.schema for name, field in _FIELDS.items()},
+                "required": list(_REQUIRED),
                 "additionalProperties": False,
             },
         },
-        "concurrency": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_CONCURRENCY,
-            "default": DEFAULT_CONCURRENCY,
-        },
-        "return": {"type": "string", "enum": ["markdown", "json"], "default": "markdown"},
+        "concurrency": _CONCURRENCY.schema,
+        "return": _RESULT_FORM.schema,
     },
     "required": ["tasks"],
     "additionalProperties": False,
 }
-
-# --- reading a call ---------------------------------------------------------------------------------------------------
 
 
 def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
     """The call with these arguments, or all their problems."""
     problems: list[FieldProblem] = []
     fields = read_object("arguments", arguments, {"tasks", "concurrency", "return"}, problems)
-    items = fields.get("tasks")
+    items = cast("list[Any] | None", fields.get("tasks"))
     tasks: list[Task | None] = []
     if not isinstance(items, list):
-        problems.append(
-            FieldProblem(
-                "tasks", wrong_value(items, f"a list of 1 to {MAX_TASKS} tasks", missing="tasks" not in fields)
-            )
-        )
-    elif not 1 <= len(cast("list[Any]", items)) <= MAX_TASKS:
-        problems.append(
-            FieldProblem("tasks", f"has {len(cast('list[Any]', items))} tasks; 1 to {MAX_TASKS} are allowed")
-        )
+        right = f"a list of 1 to {MAX_TASKS} tasks"
+        problems.append(FieldProblem("tasks", wrong_value(items, right, missing="tasks" not in fields)))
+    elif not 1 <= len(items) <= MAX_TASKS:
+        problems.append(FieldProblem("tasks", f"has {len(items)} tasks; 1 to {MAX_TASKS} are allowed"))
     else:
-        tasks = [read_task(item, f"tasks[{index}]", problems) for index, item in enumerate(cast("list[Any]", items))]
-    concurrency = read_field(fields, "concurrency", "", whole(1, MAX_CONCURRENCY), DEFAULT_CONCURRENCY, problems)
-    form = read_field(fields, "return", "", one_of("markdown", "json"), "markdown", problems)
+        tasks = [read_task(item, f"tasks[{index}]", problems) for index, item in enumerate(items)]
+    concurrency = read_field(fields, "concurrency", "", _CONCURRENCY.read, DEFAULT_CONCURRENCY, problems)
+    form = read_field(fields, "return", "", _RESULT_FORM.read, "markdown", problems)
     if problems:
         return tuple(problems)
-    return DelegateCall(
-        tasks=tuple(task for task in tasks if task is not None), concurrency=concurrency, result_form=form
-    )
+    return DelegateCall(tasks=tuple(filter(None, tasks)), concurrency=concurrency, result_form=form)
 
 
 _TASK_FIELDS = frozenset(Task.__struct_fields__) - {"role"}
@@ -196,39 +260,17 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
     if not isinstance(value, dict):
         return None
     at = f"{where}."
-    label = read_required(fields, "label", at, read_label, problems)
-    prompt = read_required(fields, "prompt", at, text(), problems)
-    context = read_field(fields, "context", at, texts(MAX_CONTEXT), (), problems)
-    model = read_field(fields, "model", at, text(), None, problems)
-    agent = read_field(fields, "agent", at, text(), None, problems)
-    tokens = whole(MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS)
-    max_output_tokens = read_field(fields, "max_output_tokens", at, tokens, DEFAULT_OUTPUT_TOKENS, problems)
-    tools = read_field(fields, "tools", at, texts(), None, problems)
-    timeout = read_field(fields, "timeout", at, positive, None, problems)
-    return_format = read_field(fields, "return_format", at, one_of("text", "json"), "text", problems)
-    schema = read_field(fields, "schema", at, _schema, None, problems)
-    isolation = read_field(fields, "isolation", at, one_of("worktree", "none"), None, problems)
-    without_asking = read_field(fields, "without_asking", at, texts(), (), problems)
-    if unknown := [name for name in without_asking if name not in (tools or ())]:
+    values: dict[str, Any] = {}
+    for name, field in _FIELDS.items():
+        if name in _REQUIRED:
+            values[name] = read_required(fields, name, at, field.read, problems)
+        elif name == "budget":
+            values[name] = _budget(fields.get(name), f"{where}.{name}", problems)
+        else:
+            values[name] = read_field(fields, name, at, field.read, field.default, problems)
+    if unknown := [name for name in values["without_asking"] if name not in (values["tools"] or ())]:
         problems.append(FieldProblem(f"{at}without_asking", f"has {unknown[0]!r:.80}, which is not in `tools`"))
-    budget = _budget(fields.get("budget"), f"{where}.budget", problems)
-    if len(problems) > before:
-        return None
-    return Task(
-        label=label,
-        prompt=prompt,
-        context=context,
-        model=model,
-        agent=agent,
-        max_output_tokens=max_output_tokens,
-        tools=tools,
-        budget=budget,
-        timeout=timeout,
-        return_format=return_format,
-        schema=schema,
-        isolation=isolation,
-        without_asking=without_asking,
-    )
+    return None if len(problems) > before else Task(**values)
 
 
 def _budget(value: object, where: str, problems: list[FieldProblem]) -> Budget:
@@ -243,7 +285,7 @@ def _budget(value: object, where: str, problems: list[FieldProblem]) -> Budget:
     )
 
 
-_schema = json_object("a JSON Schema object")
+# --- options and roles ------------------------------------------------------------------------------------------------
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -252,12 +294,10 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: tuple[str, ...] = ()
     max_output_tokens: int = DEFAULT_OUTPUT_TOKENS
     role: Role | None = None
-    """The agent definition, if it has one."""
     return_format: Literal["text", "json"] = "text"
     schema: dict[str, Any] | None = None
     isolation: Isolation | None = None
     without_asking: tuple[str, ...] = ()
-    """Tools that a person approved for all calls."""
     context_digests: dict[str, str] = {}
     """The SHA-256 digests of the approved context files, by path."""
     root: str = ""
@@ -265,12 +305,9 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = ""
     """The command, if a completed one must have artifacts."""
     folder: str = ""
-    """Its artifacts folder in the workspace, if it has one."""
     routing: Routing = Routing()
     degradation: str = ""
-    """Instructions before the task if it is done inline."""
     subtask: Briefing | None = None
-    """The briefing, if it is a subtask."""
     index: int = 0
     total: int = 1
 
@@ -290,4 +327,26 @@ def options_of(task: Task, index: int, total: int, root: str = "", routing: Rout
         degradation=task.degradation,
         index=index,
         total=total,
+    )
+
+
+def as_parent(role: Role, all_tools: Grant) -> Grant:
+    """The grant of this agent as the parent agent; without named tools it has all of them."""
+    tools = all_tools.tools if role.tools is None else role.tools & all_tools.tools
+    budget = all_tools.budget.narrowed(Budget(requests=role.max_turns))
+    return structs.replace(all_tools, tools=tools - role.withheld, budget=budget)
+
+
+def in_role(task: Task, role: Role, caller: Grant) -> Task:
+    """The task with this agent's role; the task's own fields win over the definition."""
+    budget = task.budget.narrowed(Budget(requests=role.max_turns))
+    return structs.replace(
+        task,
+        role=role,
+        tools=tuple(sorted(role.granted(caller))) if task.tools is None else task.tools,
+        model=task.model or role.model,
+        timeout=role.seconds if task.timeout is None else task.timeout,
+        isolation=task.isolation or role.isolation,
+        # The guard would refuse a cap above the caller's own.
+        budget=budget.narrowed(Budget(requests=caller.budget.requests)) if role.max_turns is not None else budget,
     )

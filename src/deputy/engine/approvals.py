@@ -10,7 +10,7 @@ from deputy.core.approval import read_decision
 from deputy.core.approval_text import headline
 from deputy.core.events import APPROVAL
 from deputy.core.progress import Progress
-from deputy.core.resume_rounds import prefix
+from deputy.core.state import prefix
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

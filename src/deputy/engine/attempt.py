@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from deputy.core import backend_errors
 from deputy.core.approval import ApprovalPart, ApprovalRequest
 from deputy.core.events import Requested, Started
-from deputy.core.fallback import INLINE, NATIVE, Candidate
-from deputy.core.role import DELEGATE, WRITING_TOOLS
+from deputy.core.fallback import INLINE, NATIVE, Candidate, do_it_yourself, not_agreed, not_installed
+from deputy.core.task import DELEGATE, WRITING_TOOLS
 from deputy.engine.agent_context import AgentContext, with_model
 from deputy.engine.approvals import ask_person
 from deputy.engine.backend_loop import BackendRun, last_session, run_backend_loop, starts_afresh
@@ -84,7 +83,7 @@ async def _inline(work: AttemptInput, candidate: Candidate) -> AttemptResult:
     options = work.start.options
     if options.routing.inline == "parent":
         task = "\n\n".join(filter(None, (options.degradation, work.start.request.prompt)))
-        report = Report(kind="failed", text=prompt("do_it_yourself").format(task=task), error=backend_errors.yourself())
+        report = Report(kind="failed", text=prompt("do_it_yourself").format(task=task), error=do_it_yourself())
         return AttemptResult(verdict=ValidReturn(report=report), model=candidate.model)
     before = (record.event.backend for record in work.run.history if isinstance(record.event, Started))
     if INLINE not in before:
@@ -98,9 +97,9 @@ async def _program(work: AttemptInput, candidate: Candidate) -> AttemptResult:
     backends = work.services.backends
     backend = None if backends is None else backends.open(candidate.backend)
     if backends is None or backend is None:
-        return _unavailable(candidate, backend_errors.unknown(candidate.backend))
+        return _unavailable(candidate, not_installed(candidate.backend))
     if not await _is_agreed(work, candidate.backend):
-        return _unavailable(candidate, backend_errors.not_agreed(candidate.backend, _writing(work.agent)))
+        return _unavailable(candidate, not_agreed(candidate.backend, _writing(work.agent)))
     agent = with_model(work.agent, work.services, candidate.model, _Elsewhere(candidate.model))
     program = _called(work, agent, backend, backends.model_for(candidate))
 

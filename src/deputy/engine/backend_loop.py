@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.conversation import (
+    FACTOR,
     AssistantMessage,
     RetryNotice,
     Text,
@@ -18,16 +19,15 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    estimated_tokens,
 )
 from deputy.core.errors import Error
 from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, Noted, StepLost
 from deputy.core.fallback import RESUMES, SILENT
-from deputy.core.limit_errors import final_turn_message
-from deputy.core.limits import FINAL_TURN_SECONDS, Amount
+from deputy.core.limits import FINAL_TURN_SECONDS, Amount, final_turn_message
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress, shown_head
 from deputy.core.redaction import Redactor
-from deputy.core.usage_estimate import FACTOR, estimated_tokens
 from deputy.engine.budget import BudgetLedger, amount
 from deputy.engine.history import raw
 from deputy.engine.loop import Report, append_user_message, ask_person

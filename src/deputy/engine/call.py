@@ -12,8 +12,8 @@ from deputy.core.events import QuestionAnswered, QuestionAsked, Resumed, RunOpen
 from deputy.core.fallback import NATIVE
 from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.results import results_markdown
-from deputy.core.role import DELEGATE as DELEGATE_TOOL
 from deputy.core.state import ASKED
+from deputy.core.task import DELEGATE as DELEGATE_TOOL
 from deputy.core.task import Task
 from deputy.engine.agent_context import open_agent
 from deputy.engine.approvals import ask_person

@@ -12,7 +12,7 @@ from deputy.core.fallback import INLINE, NATIVE
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
-from deputy.core.role import DELEGATE, RUN_TOOL, WRITING_TOOLS
+from deputy.core.task import DELEGATE, RUN_TOOL, WRITING_TOOLS
 from deputy.engine.agent_context import open_agent
 from deputy.engine.attempt import AttemptInput, attempt, open_model, record_attempt
 from deputy.engine.changed_files import changed_files

@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, json
 
-from deputy.core import backend_errors
-from deputy.core.errors import Error
+from deputy.core.errors import Error, blame_of
 from deputy.core.events import FellBack, Returned, Started, StepEnded, StepLost
-from deputy.core.fallback import INLINE, NATIVE, SILENT, Candidate, FailedAttempt, blame_of, next_candidate
+from deputy.core.fallback import (
+    INLINE,
+    NATIVE,
+    SILENT,
+    Candidate,
+    FailedAttempt,
+    next_candidate,
+    no_key,
+    not_inline,
+    not_installed,
+)
 from deputy.core.outcome import Failed, Fallback
 from deputy.core.progress import Progress
 from deputy.engine.ports import Backends, NotReady
@@ -143,12 +152,12 @@ class FallbackRunner:
         if self._routing.inline == "parent":
             return None
         if any(step.candidate == Candidate(backend=NATIVE, model=inline.model) for step in steps):
-            return backend_errors.not_inline(inline.model)
+            return not_inline(inline.model)
         return self._missing_key(inline.model)
 
     def _missing_key(self, model: str) -> Error | None:
         provider = None if self._workshop.backends is None else self._workshop.backends.missing_key(model)
-        return None if provider is None else backend_errors.no_key(provider)
+        return None if provider is None else no_key(provider)
 
     async def _check_backends(self, candidates: Sequence[Candidate]) -> dict[str, Error]:
         """Which ways are not open, and why: looked at once, so that a replay goes the same ones."""
@@ -245,9 +254,9 @@ async def why_unavailable(candidate: Candidate, backends: Backends) -> Error | N
     """Why a way cannot be tried; None when it can."""
     if candidate.backend == NATIVE:
         provider = backends.missing_key(candidate.model)
-        return None if provider is None else backend_errors.no_key(provider)
+        return None if provider is None else no_key(provider)
     backend = backends.open(candidate.backend)
     if backend is None:
-        return backend_errors.unknown(candidate.backend)
+        return not_installed(candidate.backend)
     ready = await backend.check()
     return ready.error if isinstance(ready, NotReady) else None

@@ -8,15 +8,19 @@ from msgspec import structs
 
 from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset, UserMessage
 from deputy.core.events import FinalTurnBegun, ModelCallBegun, StepLost
-from deputy.core.limit_errors import budget_is_spent, context_is_full, final_turn_message, priced, time_is_up
 from deputy.core.limits import (
     FINAL_TURN_OUTPUT_TOKENS,
     FINAL_TURN_SECONDS,
     Amount,
     Part,
+    budget_is_spent,
     budget_limit,
+    context_is_full,
     context_limit,
+    final_turn_message,
     fit_for_final_turn,
+    priced,
+    time_is_up,
 )
 from deputy.engine.budget import amount
 from deputy.engine.history import CHARACTERS_PER_TOKEN, raw

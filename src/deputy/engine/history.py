@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, json
 
-from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
+from deputy.core.conversation import (
+    AssistantMessage,
+    Conversation,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    estimated_tokens,
+    text_size,
+)
 from deputy.core.events import (
     ANSWER,
     MessageAdded,
@@ -20,9 +28,8 @@ from deputy.core.events import (
 )
 from deputy.core.messages import INTERRUPTED_CALL, is_unanswered
 from deputy.core.outcome import NO_USAGE, Usage
-from deputy.core.resume_rounds import not_begun
+from deputy.core.state import not_begun
 from deputy.core.subtask.subtask_result import results_in
-from deputy.core.usage_estimate import estimated_tokens, text_size
 from deputy.engine.ports.backend import BackendResult
 from deputy.engine.untrusted import unwrap_untrusted
 

@@ -8,7 +8,7 @@ from msgspec import Struct, json, structs
 
 from deputy.core.errors import Error
 from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun, StepLost
-from deputy.core.limit_errors import nearly_full, repeats_itself
+from deputy.core.limits import nearly_full, repeats_itself
 from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.core.subtask.subtask_result import read_report

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from deputy.core.errors import blame_of
 from deputy.core.events import FellBack
-from deputy.core.fallback import NATIVE, Candidate, FailedAttempt, blame_of, next_candidate
+from deputy.core.fallback import NATIVE, Candidate, FailedAttempt, next_candidate
 from deputy.core.outcome import Fallback
 from deputy.core.progress import Progress
 from deputy.engine.agent_context import with_model

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, structs
 
 from deputy.core.errors import UsageError
 from deputy.core.events import FellBack, MessageAdded, ModelCallEnded, Noted, StepEnded, ToolCallEnded
-from deputy.core.limit_errors import time_is_up
+from deputy.core.limits import time_is_up
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
 from deputy.core.results import results_markdown

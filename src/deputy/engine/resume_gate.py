@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deputy.core.events import Resumed, Returned
-from deputy.core.resume_rounds import RESUME_APPROVAL
+from deputy.core.state import RESUME_APPROVAL
 from deputy.engine.approvals import ask_person
 from deputy.engine.call import DELEGATE, not_approved
 

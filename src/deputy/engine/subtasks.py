@@ -13,7 +13,6 @@ from deputy.core.errors import Error, UsageError
 from deputy.core.events import Requested, StepEnded, StepLost
 from deputy.core.fallback import PROGRAMS_ONLY
 from deputy.core.field_readers import FieldProblem
-from deputy.core.label import MAX_LABEL, cleaned_label
 from deputy.core.outcome import Completed
 from deputy.core.request import GrantRequest, Request, subtask_hop
 from deputy.core.subtask.context_passing import brief, message_text, query_of, task_of, wants_ranking
@@ -27,7 +26,7 @@ from deputy.core.subtask.subtask_result import (
     subtask_response,
 )
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
-from deputy.core.task import Task, TaskOptions
+from deputy.core.task import MAX_LABEL, Task, TaskOptions, cleaned_label
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.history import RESULTS_SUFFIX, SUBTASK
 from deputy.engine.model_availability import why_unreachable

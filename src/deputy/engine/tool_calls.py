@@ -14,8 +14,8 @@ from deputy.core.conversation import ToolCall, ToolResult
 from deputy.core.events import StepLost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
 from deputy.core.progress import Progress, shown_head
-from deputy.core.role import WRITING_TOOLS
 from deputy.core.state import BEGUN
+from deputy.core.task import WRITING_TOOLS
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.history import ASK, NOTE, raw
 from deputy.engine.ports import Preview, PreviewedTool, ToolContext, Tools

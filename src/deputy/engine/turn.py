@@ -17,15 +17,17 @@ from deputy.core.conversation import (
     TokenUsage,
     ToolCall,
     Toolset,
+    call_size,
+    estimated_tokens,
+    is_plausible,
+    text_size,
 )
 from deputy.core.errors import ContextExhausted, Error, ModelError
 from deputy.core.events import ModelCallEnded
-from deputy.core.limit_errors import time_is_up
-from deputy.core.limits import Amount, Shortfall
+from deputy.core.limits import Amount, Shortfall, time_is_up
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
 from deputy.core.redaction import Redactor
-from deputy.core.usage_estimate import call_size, estimated_tokens, is_plausible, text_size
 from deputy.engine.budget import BudgetLedger, amount
 from deputy.engine.history import raw
 from deputy.engine.ports import Model

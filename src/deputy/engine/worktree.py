@@ -11,7 +11,7 @@ from deputy.core.approval import ApprovalPart, ApprovalRequest
 from deputy.core.errors import Error
 from deputy.core.events import StepEnded, StepLost
 from deputy.core.outcome import Rejected, shortened
-from deputy.core.role import WRITING_TOOLS
+from deputy.core.task import WRITING_TOOLS
 from deputy.engine.approvals import ask_person
 from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges, Worktrees
 from deputy.engine.prompts import prompt

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deputy.core.approval import PriceBounds
     from deputy.core.limits import Budget
-    from deputy.core.role import Role
+    from deputy.core.task import Role
     from deputy.core.task import Task
     from deputy.models.default_model import ModelChoice
     from deputy.options import DeputyOptions

@@ -9,7 +9,7 @@ from msgspec import structs
 from deputy.core.contract import schema_of
 from deputy.core.errors import UsageError
 from deputy.core.request import READ_ONLY_TOOLS
-from deputy.core.role import DELEGATE, NoRole, Role, in_role
+from deputy.core.task import DELEGATE, NoRole, Role, in_role
 from deputy.interfaces.validation import check_task, check_tools
 from deputy.tools.mcp_servers import PREFIX
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, structs
 
 from deputy.core.events import RunOpened
 from deputy.core.request import Lineage
-from deputy.core.role import as_parent
+from deputy.core.task import as_parent
 from deputy.engine.call import DELEGATE, RUN
 from deputy.interfaces.nesting import admitted, nesting_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msgspec import Raw, UnsetType
 
     from deputy.core.request import Grant, Nesting
-    from deputy.core.role import Role
+    from deputy.core.task import Role
     from deputy.interfaces.model_selection import ModelSelection
     from deputy.options import DeputyOptions
     from deputy.wiring import Runtime

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from deputy.core.detect.visible import escaped_invisible as escaped_invisible
-from deputy.core.terminal_text import PlainStream as PlainStream
-from deputy.core.terminal_text import plain_data as plain_data
+from deputy.core.foreign_text import PlainStream as PlainStream
+from deputy.core.foreign_text import plain_data as plain_data
 from deputy.processes.outgoing import outgoing_json as outgoing_json
 from deputy.processes.outgoing import outgoing_text as plain
 from deputy.processes.outgoing import process_redactor

@@ -13,7 +13,7 @@ from deputy.journal.sqlite.rows import DamagedRecord, error_sum, is_whole_error,
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from deputy.core.errors import Error
     from deputy.core.state import State
@@ -147,3 +147,37 @@ def read(reader: JournalReader, limit: int) -> list[LoggedErrorRow]:
             )
         )
     return logged
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+class ErrorGroup(Struct, frozen=True, kw_only=True):
+    """Errors of one type and code: the total count, and their ids."""
+
+    type: str
+    code: str
+    count: int
+    ids: tuple[str, ...]
+
+
+def grouped(errors: Iterable[LoggedErrorRow]) -> list[ErrorGroup]:
+    """The errors by type and code; groups, and the errors in a group, are sorted by frequency."""
+    groups: dict[tuple[str, str], list[LoggedErrorRow]] = {}
+    for error in sorted(errors, key=lambda one: (-one.count, -one.last_at, one.id)):
+        groups.setdefault((error.type, error.code), []).append(error)
+    made = [
+        ErrorGroup(type=type_, code=code, count=sum(one.count for one in members), ids=tuple(one.id for one in members))
+        for (type_, code), members in groups.items()
+    ]
+    return sorted(made, key=lambda group: -group.count)
+
+
+def alike(errors: Iterable[LoggedErrorRow], id_: str) -> list[LoggedErrorRow]:
+    """The error with this id, then the rest of its group; empty if there is no such error."""
+    known = list(errors)
+    named = next((one for one in known if one.id == id_), None)
+    if named is None:
+        return []
+    others = [one for one in known if (one.type, one.code) == (named.type, named.code) and one.id != id_]
+    return [named, *sorted(others, key=lambda one: (-one.count, -one.last_at, one.id))]

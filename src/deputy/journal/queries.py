@@ -11,9 +11,8 @@ from deputy.core.approval import ApprovalRequest, read_decision
 from deputy.core.events import AdmissionRefused, QuestionAnswered, QuestionAsked, Returned
 from deputy.core.outcome import NO_USAGE
 from deputy.core.request import timestamp
-from deputy.core.resume_rounds import prefix
 from deputy.core.serialize import outcome_dict, usage_dict
-from deputy.core.state import ASKED
+from deputy.core.state import ASKED, prefix
 from deputy.engine.recover import RunStatus, overdue, seconds_late, shown_status, unanswered
 from deputy.journal.sqlite.reader import STALE_SECONDS
 from deputy.journal.sqlite.rows import DamagedRecord

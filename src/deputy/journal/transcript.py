@@ -24,9 +24,8 @@ from deputy.core.events import (
 )
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Message, MessageCall, is_unanswered, messages_in
 from deputy.core.request import timestamp
-from deputy.core.resume_rounds import not_begun
 from deputy.core.serialize import usage_dict
-from deputy.core.state import BEGUN, State, apply
+from deputy.core.state import BEGUN, State, apply, not_begun
 from deputy.journal import home
 from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.processes.outgoing import outgoing_json, outgoing_text, process_redactor

@@ -242,8 +242,6 @@ _STOPS: Final[dict[str, StopReason]] = {"max_tokens": "length"}
 
 
 class _OpenBlock:
-    """A content block between its start and its stop."""
-
     __slots__ = ("block", "call", "is_open", "pieces", "signature")
 
     def __init__(self, block: _Block) -> None:

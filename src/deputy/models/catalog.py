@@ -65,7 +65,6 @@ class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thinking: ThinkingStyle | None = None
     prices: ModelPrices | None = None
     idle_seconds: float | None = None
-    """The idle limit of this model, if it differs from the default."""
 
 
 class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +79,6 @@ class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     needs_key: bool = True
     quirks: frozenset[str] = frozenset()
     thinking: ThinkingStyle | None = None
-    """The thinking style of models without an own entry."""
     models: dict[str, ModelEntry] = field(default_factory=dict[str, ModelEntry])
 
 
@@ -90,7 +88,6 @@ class ResolvedName(Struct, frozen=True, kw_only=True):
     provider: str
     model: str
     thinking: ThinkingLevel | None = None
-    """The thinking level that the name asks for."""
 
     def __str__(self) -> str:
         return f"{self.provider}:{self.model}"

@@ -86,7 +86,6 @@ def _models_at(address: str) -> list[str]:
 
 
 def _read(answer: HTTPResponse) -> bytes:
-    """The body of an answer, limited in size and time."""
     deadline = time.monotonic() + PROBE_SECONDS
     body = b""
     while (piece := answer.read1(65536)) and len(body) < _PROBE_BYTES and time.monotonic() < deadline:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from deputy.core.approval import PriceBounds
 from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
+from deputy.core.fallback import SCRIPT, is_script
 from deputy.core.limits import IDLE_SECONDS
-from deputy.core.model_name import SCRIPT, is_script
 from deputy.models.catalog import Catalog, ModelEntry, ProviderEntry, ResolvedName, WireName, priced, read_catalog
 from deputy.models.rate_limiter import RateLimiter, most_requests
 from deputy.models.wire import ApiKey
@@ -52,9 +52,7 @@ class ModelFactory:
         self.catalog = catalog or read_catalog()
         self._environ = environ
         self._given: Mapping[str, Model] = {} if given is None else given
-        """Ready-made models by name."""
         self._known: dict[str, tuple[ResolvedName, ModelEntry]] = {}
-        """Catalog entries by requested name."""
         self._retry = retry
         self._idle_seconds = idle_seconds
         self._max_concurrency = most_requests() if max_concurrency is None else max_concurrency

@@ -266,7 +266,6 @@ class _GoogleReader:
 
 
 def _joined(parts: list[_Part]) -> Iterable[Part]:
-    """The parts with neighbours of one kind joined; a signature ends its part."""
     texts: list[str] = []
     is_thought = False
 

@@ -153,7 +153,7 @@ class _Done:
         self.has_broadened = turns > 1
 
 
-# --- the report -----------------------------------------------------------------------------------------------------
+# --- the report -------------------------------------------------------------------------------------------------------
 
 
 def _note(places: Sequence[SearchHit]) -> str:
@@ -216,7 +216,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-# --- the return form ----------------------------------------------------------------------------------------
+# --- the return form --------------------------------------------------------------------------------------------------
 
 
 def _in_form(metadata: dict[str, Any], words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
@@ -283,7 +283,6 @@ def _wanted_words(task: str) -> str:
 
 
 def _wanted_metadata(task: str) -> dict[str, Any] | None:
-    """The metadata for a return, if the task asks for one."""
     _, heading, form = task.partition(_FORM_HEADING)
     line = next((line for line in form.splitlines() if line.strip().startswith('"metadata": {')), "")
     if not heading or not line:
@@ -308,12 +307,10 @@ def _asides() -> tuple[frozenset[str], str]:
 
 @cache
 def _around() -> tuple[str, ...]:
-    """The beginnings of prompts that contain a task."""
     return tuple(prompt(name).partition("{task}")[0] for name in ("inline", "director", "evaluator"))
 
 
 def _without_files(text: str) -> str:
-    """A prompt without the context files before it."""
     lines = text.splitlines(keepends=True)
     start = 0
     while (end := _end_of_file(lines, start)) is not None:

@@ -104,13 +104,11 @@ class SearchFindings:
 
 
 def _line_score(place: SearchHit, lines: dict[SearchHit, float]) -> float:
-    """The score of a line: higher for a definition, lower for an import."""
     text = place.text.lstrip()
     return lines[place] * (1.5 if text.startswith(_DEFINES) else 0.5 if text.startswith(_IMPORTS) else 1.0)
 
 
 def _path_score(path: str) -> float:
-    """The score of a path: lower for tests, examples and the like."""
     lowered = path.lower()
     return 0.4 if any(word in lowered for word in _BESIDES) else 1.0
 
@@ -136,7 +134,6 @@ def stem(word: str) -> str:
 
 
 def _singular(word: str) -> str:
-    """A plural without its s, which matches both."""
     return word[:-1] if len(word) > _STEM and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 

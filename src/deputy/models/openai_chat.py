@@ -217,7 +217,6 @@ class _ChatReader:
         self._refusal: list[str] = []
         self._calls: list[PartialToolCall] = []
         self._at: dict[int | None, PartialToolCall] = {}
-        """The current call of each index."""
 
     @property
     def is_done(self) -> bool:

@@ -128,7 +128,6 @@ class RateLimiter:
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._share: SlotShare | None = None
         self._asked: SlotRequest | None = None
-        """The pending request for a share."""
         self._tick: asyncio.TimerHandle | None = None
         self._successes = 0
         self._cutting: float | None = None
@@ -216,7 +215,6 @@ class RateLimiter:
     # --- the share of the limit ---
 
     def _room(self, now: float) -> int:
-        """The number of requests that this process may run."""
         room = self._ceiling
         if self._share is not None:
             room = min(room, self._share.slots) if now < self._share.until else 0
@@ -224,7 +222,6 @@ class RateLimiter:
         return room if self._asked is None else min(room, self._asked.active)
 
     def _refresh_share(self) -> None:
-        """Request a share for the current demand."""
         if self._asked is not None or self._is_closed:
             return  # the answer to the pending request triggers the next one
         if self._tick is not None:

@@ -31,7 +31,6 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     attempts_when_limited: int = 20
     """More than `attempts`: waiting for a rate limit is not a failure."""
     longest_wait_seconds: float = 60.0
-    """The longest backoff."""
     max_wait_seconds: float = 300.0
     """The total of all waits of one turn; a longer Retry-After ends the turn."""
 

@@ -19,10 +19,8 @@ class EventReader:
     def __init__(self, limit_bytes: int = EVENT_LIMIT_BYTES) -> None:
         self._limit = limit_bytes
         self._line: list[bytes] = []
-        """The pieces of an unfinished line."""
         self._line_size = 0
         self._data: list[bytes] = []
-        """The data lines of the current event."""
         self._data_size = 0
         self._after_return = False
         self._is_first = True

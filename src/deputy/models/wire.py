@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 import msgspec
 from msgspec import Struct, structs
 
-from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, TokenUsage, ToolCall, Toolset
+from deputy.core.conversation import (
+    Part,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    TokenUsage,
+    ToolCall,
+    Toolset,
+    map_text,
+    without_surrogates,
+)
 from deputy.core.errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
@@ -84,7 +94,6 @@ class StreamReader(Protocol):
 
     buffer: StreamBuffer
     used: TokenUsage | None
-    """The usage that the provider has reported so far."""
 
     @property
     def is_done(self) -> bool:
@@ -107,11 +116,8 @@ class Wire(NamedTuple):
     path: str
     """The path of the request after the base URL; `{model}` stands for the model."""
     body: Callable[[ModelTarget, Conversation, Toolset, GenerationSettings], bytes]
-    """Encodes the request."""
     reader: Callable[[], StreamReader]
-    """Makes a reader for one stream."""
     headers: Mapping[str, str] = {}
-    """The headers of every request beside the key."""
 
 
 class StreamBuffer:
@@ -222,17 +228,7 @@ def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_whole(value))
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_whole(item) for item in cast("list[Any]", value)]
-    return value
+        return msgspec.json.encode(map_text(value, without_surrogates))
 
 
 def with_arrays(head: dict[str, Any], *arrays: tuple[bytes, tuple[bytes | bytearray, ...]]) -> bytes:

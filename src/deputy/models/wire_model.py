@@ -11,11 +11,10 @@ import aiohttp
 from msgspec import Struct, structs
 from yarl import URL
 
-from deputy.core.conversation import AssistantMessage, Part, Stop, Text, TokenUsage, ToolCall
+from deputy.core.conversation import FACTOR, AssistantMessage, Part, Stop, Text, TokenUsage, ToolCall, estimated_tokens
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.provider_errors import provider_error
-from deputy.core.usage_estimate import FACTOR, estimated_tokens
 from deputy.engine.shared_timer import shared_timer
 from deputy.engine.timeouts import timeout
 from deputy.models.catalog import ModelPrices, priced

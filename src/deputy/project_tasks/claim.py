@@ -13,7 +13,7 @@ from deputy.core.events import Requested, StepEnded, StepLost
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.project_task import MOVES, OVER, begun, has_worked_on
 from deputy.core.request import timestamp
-from deputy.core.resume_rounds import CLAIM
+from deputy.core.state import CLAIM
 from deputy.engine.dispatch import run_workflow
 from deputy.engine.resume_gate import denied_outcome, outcome_before
 from deputy.project_tasks.task_file import TaskFile

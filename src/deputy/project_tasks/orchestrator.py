@@ -15,8 +15,7 @@ from deputy.core.fallback import cannot_spawn
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import ProjectTask
 from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
-from deputy.core.role import HANDING_ON, WRITING_TOOLS, NoRole, Role, in_role
-from deputy.core.task import Task, options_of
+from deputy.core.task import HANDING_ON, WRITING_TOOLS, NoRole, Role, Task, in_role, options_of
 from deputy.engine.call import PARENT_OUTPUT_TOKENS, not_approved
 from deputy.project_tasks.command_table import TaskCommand, commands
 from deputy.project_tasks.task_file import FOLDER

@@ -22,8 +22,7 @@ from deputy.core.events import (
     ToolCallEnded,
     ValueDrawn,
 )
-from deputy.core.resume_rounds import prefix
-from deputy.core.state import ASKED, BEGUN
+from deputy.core.state import ASKED, BEGUN, prefix
 from deputy.engine.partial_result import PartialResult
 from deputy.engine.ports import L
 from deputy.engine.step_cancelled import StepCancelled

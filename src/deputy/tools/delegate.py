@@ -9,11 +9,10 @@ from msgspec import UNSET, Raw, Struct, json, structs
 from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.detect.visible import visible_json
 from deputy.core.events import StepEnded, StepLost
+from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
-from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.results import results_dict, results_markdown
-from deputy.core.role import NoRole, Role, in_role
-from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
+from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, NoRole, Role, in_role, read_call
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.model_availability import why_unreachable

@@ -6,7 +6,7 @@ import unicodedata
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from deputy.core.login_files import LOGIN_FILES, OTHER_CREDENTIAL_FILES
+from deputy.core.fallback import LOGIN_FILES, OTHER_CREDENTIAL_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

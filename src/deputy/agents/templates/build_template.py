@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import DecodeError, Struct, json
 
 from deputy.core.errors import UsageError
+from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
-from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.subtask.context_settings import RULE as CONTEXT
 from deputy.core.subtask.context_settings import (
     ContextSettings,

@@ -10,7 +10,7 @@ from msgspec import json, structs
 from deputy.backends.acp.agent import AcpAgent, says_nothing
 from deputy.backends.cli import claude, codex, gemini, opencode
 from deputy.backends.cli.program import READING, Invocation, Program
-from deputy.core.login_files import LOGIN_FILES
+from deputy.core.fallback import LOGIN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import Fields, Invocation, Program, billionths, number_of, part, parts, text_of, texts
 from deputy.backends.program_errors import crashed, output_limit
-from deputy.core.login_files import LOGIN_FILES
+from deputy.core.fallback import LOGIN_FILES
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.ports.backend import ContextFill
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, parts, text_of
-from deputy.core.login_files import LOGIN_FILES
+from deputy.core.fallback import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:

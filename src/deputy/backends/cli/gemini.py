@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, text_of
 from deputy.backends.program_errors import output_limit
-from deputy.core.login_files import LOGIN_FILES
+from deputy.core.fallback import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from msgspec import json
 
 from deputy.backends.cli.program import Fields, Invocation, Program, billionths, number_of, part, text_of
 from deputy.core.conversation import TokenUsage
-from deputy.core.login_files import LOGIN_FILES
+from deputy.core.fallback import LOGIN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

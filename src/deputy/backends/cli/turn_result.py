@@ -22,7 +22,7 @@ from deputy.core.errors import (
     RateLimited,
     Silent,
 )
-from deputy.core.limit_errors import time_is_up
+from deputy.core.limits import time_is_up
 from deputy.core.provider_errors import provider_error
 from deputy.engine.loop import AWAITING
 from deputy.engine.ports.backend import BackendResult, BackendSession

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from deputy.core.foreign_text import plain
 from deputy.core.redaction.forms import passed_from
 from deputy.core.redaction.known import KnownFilter, KnownValues
 from deputy.core.redaction.names import is_secret_name
 from deputy.core.redaction.scan import MARK, Scanner, may_hold_secret
 from deputy.core.redaction.values import is_shown, scheme_end
-from deputy.core.terminal_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from deputy.core.contract import FileFact
     from deputy.core.conversation import ToolCall
     from deputy.core.request import Grant
-    from deputy.core.role import NoRole, Role
     from deputy.core.subtask.context_passing import PassedFile
+    from deputy.core.task import NoRole, Role
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports.durable import RunContext
 

@@ -23,8 +23,7 @@ from deputy.interfaces.text_lines import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.error_groups import ErrorGroup
-    from deputy.journal.error_log import LoggedErrorRow
+    from deputy.journal.error_log import ErrorGroup, LoggedErrorRow
 
 _MOST = 10_000
 _HANDED_OVER = 20
@@ -47,8 +46,7 @@ def command(console: Console, limit: int) -> None:
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    from deputy.core.error_groups import grouped
-    from deputy.journal.error_log import form, read
+    from deputy.journal.error_log import form, grouped, read
 
     with open_journal() as reader:
         found = [] if reader is None else read(reader, limit)
@@ -64,8 +62,7 @@ def command(console: Console, limit: int) -> None:
 @with_task_options
 def fix(console: Console, error: str, options: RunOptions) -> int:
     """Give an error, and similar errors, to the diagnostics agent."""
-    from deputy.core.error_groups import alike
-    from deputy.journal.error_log import read
+    from deputy.journal.error_log import alike, read
 
     with open_journal() as reader:
         found = alike([] if reader is None else read(reader, _MOST), error)

@@ -113,7 +113,7 @@ async def _resume(console: Console, run: str, answer: str | None, options: RunOp
 
 def _refusal(run: str) -> Error | None:
     """Why a task command did not continue: its task could not be claimed."""
-    from deputy.core.resume_rounds import why_not_claimed
+    from deputy.core.state import why_not_claimed
     from deputy.interfaces.cli.console import read_journal
     from deputy.journal.sqlite.rows import DamagedRecord
 

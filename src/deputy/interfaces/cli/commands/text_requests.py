@@ -155,7 +155,7 @@ def exec_(console: Console, file: str, parallel: bool, options: RunOptions) -> i
     standard error, the results, in the order of the text, to standard output.
     """
     from deputy.core.errors import UsageError
-    from deputy.core.model_name import ONLY_A_PERSON, is_script
+    from deputy.core.fallback import ONLY_A_PERSON, is_script
     from deputy.core.task import DelegateCall
     from deputy.interfaces.cli.commands.delegate import run_call
     from deputy.interfaces.cli.runner import run_command

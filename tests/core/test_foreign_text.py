@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.core.markdown import kept_apart
+from deputy.core.foreign_text import kept_apart
 
 TITLES = ("[", "Subagents:")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from deputy.core.note_paths import MOST_PATHS, paths_named
+from deputy.engine.changed_files import MOST_PATHS, paths_named
 
 
 @pytest.mark.rule("time.partial")
