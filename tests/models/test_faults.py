@@ -663,7 +663,7 @@ async def test_a_conversation_that_was_cut_without_a_word_is_context_exhausted()
         with pytest.raises(errors.ContextExhausted):
             async for _ in ask(model, conversation):
                 pass
-        await http.close()
+        await http.aclose()
 
 
 @pytest.mark.rule("context.window")

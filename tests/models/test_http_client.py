@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -22,7 +23,7 @@ def test_a_body_arrives_whole_whatever_its_size_and_is_let_go_of_before_the_answ
 
         app = web.Application(client_max_size=64 * PIECE_BYTES)
         app.router.add_post("/", hear)
-        async with TestServer(app) as server, HttpClient() as http, asyncio.TaskGroup() as group:
+        async with TestServer(app) as server, aclosing(HttpClient()) as http, asyncio.TaskGroup() as group:
             for size in (0, 1, PIECE_BYTES - 1, PIECE_BYTES, 5 * PIECE_BYTES + 7):
                 content = bytes(number % 251 for number in range(size))
                 may_answer.clear()
@@ -68,7 +69,7 @@ def test_an_answer_is_read_whole_and_its_connection_used_again_however_it_is_cut
 
         app = web.Application()
         app.router.add_post("/{path:.*}", say)
-        async with TestServer(app) as server, HttpClient() as http:
+        async with TestServer(app) as server, aclosing(HttpClient()) as http:
             for path, times in (("/once", 1), ("/often", 20), ("/once", 1)):
                 assert await read(http, server, path) == content * times
         assert len(set(ports)) == 1
@@ -80,7 +81,7 @@ def test_an_answer_without_a_body_ends_at_once() -> None:
     async def main() -> None:
         app = web.Application()
         app.router.add_post("/", _nothing)
-        async with TestServer(app) as server, HttpClient() as http:
+        async with TestServer(app) as server, aclosing(HttpClient()) as http:
             response = await http.post(server.make_url("/"), {}, RequestBody(b""))
             assert await read_what_came(response.content) == b""
             response.close()

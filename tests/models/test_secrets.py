@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import traceback
+from contextlib import aclosing
 
 import msgspec
 import pytest
@@ -157,7 +158,7 @@ def test_the_core_of_a_conversation_loads_neither_network_nor_loop():
 
 
 async def test_closing_what_was_never_used_is_fine():
-    async with HttpClient(), ModelFactory(environ={}):
+    async with aclosing(HttpClient()), ModelFactory(environ={}):
         pass
 
 

@@ -44,6 +44,8 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
 
 async def choose_model(models: ModelFactory, environ: Mapping[str, str], configured: str | None = None) -> ModelChoice:
     """The model to use if none is named."""
+    import asyncio
+
     named = environ.get(MODEL_VARIABLE, "").strip()
     if named:
         return ModelChoice(model=named, reason=f"{MODEL_VARIABLE} names it")
@@ -53,19 +55,12 @@ async def choose_model(models: ModelFactory, environ: Mapping[str, str], configu
         if models.has_key(provider):
             return ModelChoice(model=model, reason=f"{models.key_variable(provider)} is set")
     for provider in LOCAL:
-        found = await served_by(provider, models, environ)
+        entry = models.catalog.providers[provider]
+        address = environ.get(entry.base_url_variable) or entry.base_url
+        found = await asyncio.to_thread(_models_at, address)
         if found:
             return ModelChoice(model=f"{provider}:{found[0]}", reason=f"no key is set, and {provider} answers here")
     return ModelChoice(model=OFFLINE_MODEL, reason="no key is set, and no local model server answers")
-
-
-async def served_by(provider: str, models: ModelFactory, environ: Mapping[str, str]) -> list[str]:
-    """The models of a local server; empty if it does not answer in time."""
-    import asyncio
-
-    entry = models.catalog.providers[provider]
-    address = environ.get(entry.base_url_variable) or entry.base_url
-    return await asyncio.to_thread(_models_at, address)
 
 
 def _models_at(address: str) -> list[str]:

@@ -69,7 +69,7 @@ class ModelFactory:
         for limiter in self._limiters.values():
             await limiter.close()
         if self._http is not None:
-            await self._http.close()
+            await self._http.aclose()
 
     def open(self, name: str) -> Model:
         """The model for an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -43,19 +43,13 @@ class RequestBody(aiohttp.Payload):
 
 
 class HttpClient:
-    """A connection pool, opened by the first request and closed with the `async with` block."""
+    """A connection pool, opened by the first request."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._proxies: dict[URL, str | None] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()

@@ -310,20 +310,18 @@ class RateLimiter:
                     if is_calm and self._storm_spacing < CALM_SPACING_SECONDS:
                         self._end_storm()
                     if is_calm and not self._throttled:
-                        return self._start_now()
+                        break
                     wait = self._last_start + self.spacing - now
                     if wait <= 0:
                         wait = await self._store.next_start(now, self.spacing)
                     if wait <= 0:
                         self._granted_slots += 1
-                        return self._start_now()
+                        break
                     if wait > max_wait_seconds:
                         raise RateLimited(f"the provider asks to wait {wait:.0f} s", retry_after=wait)
                     await self._sleep(wait)
+                # The next start is spaced from the real start time, however late it is.
+                self._last_start = _now()
+                return self._last_start
         finally:
             self._in_line -= 1
-
-    def _start_now(self) -> float:
-        """The next start is spaced from the real start time."""
-        self._last_start = _now()
-        return self._last_start

@@ -207,14 +207,14 @@ class PartialToolCall:
     def complete(self, reason: StopReason) -> ToolCall | None:
         """The complete call at the end of the stream; None if the output limit may have cut it."""
         text = "".join(self.pieces)
-        arguments = parse_arguments(text) if text else {}
+        arguments = _parse_arguments(text) if text else {}
         if reason == "length" and (not text or arguments is None):
             return None
         malformed = text if arguments is None else None
         return ToolCall(id=self.id, name=self.name, arguments=arguments or {}, malformed=malformed, opaque=self.opaque)
 
 
-def parse_arguments(text: str) -> dict[str, Any] | None:
+def _parse_arguments(text: str) -> dict[str, Any] | None:
     """The arguments of a call, or None if the text is not a JSON object."""
     try:
         value: object = msgspec.json.decode(text)
