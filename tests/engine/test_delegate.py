@@ -113,7 +113,7 @@ def test_the_subagent_is_told_of_its_limit_and_the_caller_of_the_subagents(house
         house.use(provider)
         outcome = house.one()
     assert outcome.summary == "Partial: The same call had the same result 8 times."
-    assert "You made the same call" in str(provider.asked[-1].body["messages"][-1])
+    assert "You repeated the same call" in str(provider.asked[-1].body["messages"][-1])
 
 
 @pytest.mark.rule("budget")

@@ -267,7 +267,6 @@ class Ceiling(Struct, frozen=True, kw_only=True):
     unbounded: int = 0
     """The number of subagents without a bound on their cost."""
     unpriced: int = 0
-    """How many of them use a model without a known price."""
 
     @property
     def text(self) -> str:

@@ -22,7 +22,6 @@ DEFAULT_WIDTH = 100
 _LEAST_WIDTH = 30
 _INDENT = "  "
 _FIRST, _CONTINUED = "    │ ", "    ┊ "
-"""The prefix of a line of text, and of its continuation rows."""
 _HEADLINE = 120
 _READ_AHEAD = 20_000
 

@@ -150,11 +150,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="use
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    """Of the input: read from the provider's cache."""
     cache_write_tokens: int = 0
-    """Of the input: written to the provider's cache."""
     thinking_tokens: int = 0
-    """Of the output: spent on thinking."""
     cost: int | None = None
     """In billionths of a dollar; None where the price is unknown, never 0."""
     is_reported: bool = True

@@ -45,7 +45,6 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
     repairs: int = Policy().repairs
     idle_seconds: float = IDLE_SECONDS
     fallback: bool = True
-    """Whether another model or backend is tried when one fails."""
     inline: bool = True
     """Whether a task that no backend can execute is done inline."""
     tool_seconds: Mapping[str, float] = {}

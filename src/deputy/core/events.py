@@ -54,7 +54,6 @@ class RunOpened(_Event, frozen=True, kw_only=True, tag="run_opened"):
     role: Role | None = None
     routing: Routing = Routing()
     arguments: Raw | UnsetType = UNSET
-    """The arguments of the command, if there are more than a prompt."""
 
 
 class Requested(_Event, frozen=True, kw_only=True, tag="requested"):
@@ -375,7 +374,6 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     seq: int
     key: str
     at: float
-    """Seconds since 1970, by the wall clock."""
     clock: float
     """Seconds by the journal's clock, for limits and durations."""
     event: Event

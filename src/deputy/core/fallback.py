@@ -183,7 +183,6 @@ def next_candidate(candidates: Sequence[Candidate], steps: Sequence[FailedAttemp
 
 
 SILENT = "SILENT"
-"""The code for no progress within the idle limit."""
 
 
 # --- candidates that cannot be used -----------------------------------------------------------------------------------

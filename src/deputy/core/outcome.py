@@ -63,7 +63,6 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     notes: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     branch: str = ""
-    """The branch with the changes, if it ran in a worktree."""
     errors: tuple[Error, ...] = ()
     warnings: tuple[str, ...] = ()
     next_steps: str = ""

@@ -59,7 +59,6 @@ class SlotRequest(Struct, frozen=True, kw_only=True):
     wanted: int
     served_at: float = 0.0
     successes: int = 0
-    """Since its last request for a share."""
     throttled: float | None = None
 
 

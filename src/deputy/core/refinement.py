@@ -196,7 +196,7 @@ def refinement_dict(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
                 "evaluation": {
                     "content": one.verdict.feedback,
                     "status": "COMPLETE",
-                    "notes": {**verdict_notes(one.verdict), **_session(one.evaluation_id)},
+                    "notes": verdict_notes(one.verdict, one.evaluation_id),
                 },
             }
             for one in rounds
@@ -204,17 +204,13 @@ def refinement_dict(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
     }
 
 
-def verdict_notes(verdict: Verdict) -> dict[str, Any]:
+def verdict_notes(verdict: Verdict, session_id: str = "") -> dict[str, Any]:
     """The notes of an evaluation; a script's contain its output."""
     notes: dict[str, Any] = {"success": verdict.success, "feedback": verdict.feedback}
     for name in ("score", "details", "script"):
         if getattr(verdict, name) is not None:
             notes[name] = getattr(verdict, name)
-    return notes
-
-
-def _session(session_id: str) -> dict[str, str]:
-    return {"session_id": session_id} if session_id else {}
+    return {**notes, "session_id": session_id} if session_id else notes
 
 
 def refinement_markdown(rounds: Sequence[Round], ending: Ending) -> str:

@@ -75,7 +75,6 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     ended_clock: float | None = None
     usage: Usage = NO_USAGE
     context_tokens: int | None = None
-    """How full the context was after the last model call."""
     context_window: int | None = None
     counts: Counts = Counts()
     under_way: dict[str, StepInProgress] = {}
@@ -90,7 +89,6 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     is_cancelling: bool = False
     is_delivered: bool = False
     reason: str = ""
-    """The type of its first error."""
     oddities: int = 0
     """The number of skipped records that did not fit the state."""
     oddity: str = ""

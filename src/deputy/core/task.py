@@ -299,7 +299,6 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     isolation: Isolation | None = None
     without_asking: tuple[str, ...] = ()
     context_digests: dict[str, str] = {}
-    """The SHA-256 digests of the approved context files, by path."""
     root: str = ""
     """The directory of its caller, if that is not the workspace."""
     kind: str = ""

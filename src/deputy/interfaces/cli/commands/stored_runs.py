@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec import Struct
 
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.outcome import how_to_answer, how_to_resume_call
@@ -26,9 +27,10 @@ from deputy.interfaces.numbers import elapsed
 from deputy.interfaces.text_lines import one_line, terminal_width
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from deputy.core.limits import WallLimit
     from deputy.core.state import State
-    from deputy.core.stats import CommandStats
     from deputy.journal.sqlite.reader import JournalReader
 
 ID = click.argument("run", metavar="ID")
@@ -244,12 +246,27 @@ Exit codes:
   0 also when no run has ended yet   2 usage"""
 
 
+SUBAGENT = "subagent"
+"""The command name for tasks of the Delegate tool."""
+
+
+class CommandStats(Struct, frozen=True, kw_only=True):
+    """The durations of one command's delegations in seconds; None means no limit."""
+
+    command: str
+    count: int
+    timeouts: int
+    median_seconds: float
+    p95_seconds: float
+    default_seconds: float | None
+    max_seconds: float | None
+
+
 @click.command(epilog=STATS_EXAMPLES)
 @with_console()
 def stats(console: Console) -> None:
     """Show how long runs take, beside their time limits."""
     from deputy.config import load_effective_settings
-    from deputy.core.stats import SUBAGENT, stats_of
 
     settings = load_effective_settings()
 
@@ -263,6 +280,41 @@ def stats(console: Console) -> None:
         console.show({"commands": found}, _table([_HEADINGS, *map(_row, found)]))
     else:
         note("No run has ended yet.")
+
+
+def stats_of(states: Iterable[State], limit_of: Callable[[str], WallLimit | None]) -> list[CommandStats]:
+    """The statistics of ended runs by command, the most frequent first."""
+    durations: dict[str, list[float]] = {}
+    timeouts: dict[str, int] = {}
+    for state in states:
+        # A rejected run never ran.
+        if state.ended_clock is None or state.status == "rejected":
+            continue
+        command = state.command or SUBAGENT
+        durations.setdefault(command, []).append(max(0.0, state.ended_clock - state.began_clock))
+        timeouts[command] = timeouts.get(command, 0) + (state.reason == "timeout")
+    ordered = sorted(durations, key=lambda command: (-len(durations[command]), command))
+    return [_stats(command, durations[command], timeouts[command], limit_of(command)) for command in ordered]
+
+
+def _stats(command: str, durations: list[float], timeouts: int, limit: WallLimit | None) -> CommandStats:
+    ordered = sorted(durations)
+    return CommandStats(
+        command=command,
+        count=len(ordered),
+        timeouts=timeouts,
+        median_seconds=round(_percentile(ordered, 50), 3),
+        p95_seconds=round(_percentile(ordered, 95), 3),
+        default_seconds=None if limit is None else limit.default_seconds,
+        max_seconds=None if limit is None else limit.max_seconds,
+    )
+
+
+def _percentile(ordered: list[float], percent: float) -> float:
+    place = (len(ordered) - 1) * percent / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def _row(stats: CommandStats) -> tuple[str, ...]:
