@@ -14,9 +14,8 @@ from deputy.core.events import APPROVAL
 from deputy.core.limits import Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, Grant
-from deputy.core.task import ALL_TOOLS
+from deputy.core.task import ALL_TOOLS, Task
 from deputy.core.task import DELEGATE as DELEGATE_TOOL
-from deputy.core.task import Task
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import REFINE
 from deputy.interfaces import cancel_tree, resume_policy

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from deputy.core.approval import PriceBounds
     from deputy.core.limits import Budget
-    from deputy.core.task import Role
-    from deputy.core.task import Task
+    from deputy.core.task import Role, Task
     from deputy.models.default_model import ModelChoice
     from deputy.options import DeputyOptions
     from deputy.wiring import Runtime
