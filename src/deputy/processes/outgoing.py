@@ -48,7 +48,7 @@ def _secrets_in(configuration: bytes) -> tuple[str, ...]:
     import tomllib
 
     from deputy.core.redaction import known_secrets
-    from deputy.core.redaction.values import scheme_end
+    from deputy.core.redaction.forms import scheme_end
 
     try:
         settings = tomllib.loads(configuration.decode("utf-8-sig"))

@@ -44,6 +44,10 @@ FORMS: dict[str, str] = {
     "--name value": "tool --{name} {value} run",
     '--name "value"': 'tool --{name} "{value}" run',
     '"--name", "value"': '["tool", "--{name}", "{value}"]',
+    '"name": ["value"]': '{{"{name}": ["{value}", "{value}"], "b": 2}}',
+    "name and value as a pair": '[{{"name": "{name}", "value": "{value}"}}]',
+    "an escaped pair": '{{\\"name\\": \\"{name}\\",\\n  \\"value\\": \\"{value}\\"}}',
+    "a no-break space": "{name}:\u00a0'{value}'",
 }
 """Forms of a value beside a name: all of them hide it whatever it looks like."""
 
@@ -83,6 +87,8 @@ COMMANDS: dict[str, str] = {
     "curl --user": 'curl --user "bob:{value}" https://host.test/',
     "curl -u as Grep shows it": "deploy.sh:12:curl -s -u bob:{value} https://host.test/",
     "curl -u in a list": '["curl", "-s", "-u", "bob:{value}", "https://host.test/"]',
+    "curl -sSu": "curl -sSu bob:{value} https://host.test/",
+    "curl -sSu in a list": '["curl", "-sSu", "bob:{value}", "https://host.test/"]',
     "curl -u on the next line": "curl -s \\\n  -u bob:{value} \\\n  https://host.test/",
     "mysql -p": "mysql -u root -p{value} shop",
     "sshpass -p": "sshpass -p {value} ssh host.test",
@@ -94,6 +100,8 @@ COMMANDS: dict[str, str] = {
     "&sig=": "https://host.test/v1?se=1&sig={value}&x=1",
     "url in JSON": r"postgres:\/\/app:{value}@db.test\/x",
     "_KEY=": "STRIPE_KEY={value}",
+    "_PAT=": "export GITHUB_PAT={value}",
+    "a no-break space": "password:\u00a0{value}",
     "smtp_pass=": "smtp_pass={value}",
     "dbpass=": "dbpass={value}",
     "--token": "--token {value}",

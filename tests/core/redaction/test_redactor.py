@@ -94,6 +94,7 @@ def test_overlapping_known_values_have_one_mark() -> None:
         (["mysql", "-pswordfish", "shop"], ["mysql", f"-p{MARK}", "shop"]),
         (["sshpass", "-p", "sword fish", "ssh"], ["sshpass", "-p", MARK, "ssh"]),
         (["curl", "-s", "-u", "bob:swordfish"], ["curl", "-s", "-u", f"bob:{MARK}"]),
+        (["curl", "-sSu", "bob:swordfish", None], ["curl", "-sSu", f"bob:{MARK}", None]),
         (["docker", "login", "-p", "swordfish"], ["docker", "login", "-p", MARK]),
         (["mkdir", "-p", "build", "-u", 5, None], ["mkdir", "-p", "build", "-u", 5, None]),
         ({vendor_keys()[0][1]: 1}, {MARK: 1}),

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from deputy.core.foreign_text import plain
-from deputy.core.redaction.forms import passed_from
-from deputy.core.redaction.known import KnownFilter, KnownValues
+from deputy.core.redaction.forms import is_shown, scheme_end
+from deputy.core.redaction.known import KnownValues
 from deputy.core.redaction.names import is_secret_name
-from deputy.core.redaction.scan import MARK, Scanner, may_hold_secret
-from deputy.core.redaction.values import is_shown, scheme_end
+from deputy.core.redaction.scan import MARK, RedactingStream, may_hold_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _ESCAPES = ("\\u", "\\/", "\\r", "\\b", "\\f")
-"""Escapes in JSON of a character that is plain, or that cannot be seen."""
+"""Escapes in JSON of a plain or an invisible character."""
 
 
 class Redactor:
@@ -28,8 +27,7 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """The text without its secrets."""
-        without = KnownFilter(self._known, MARK).feed(text, final=True)
-        return Scanner().feed(without, final=True)
+        return self.stream().feed(text, final=True)
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
@@ -44,14 +42,13 @@ class Redactor:
                 fields = cast("dict[Any, Any]", item)
                 copy = {self._redact_named("", key) if isinstance(key, str) else key: fields[key] for key in fields}
                 container[at] = copy
-                # A pair of name and value: the name is that of the value.
+                # In a pair of name and value, the name is that of the value.
                 called = next((copy[key] for key in ("name", "key") if isinstance(copy.get(key), str)), "")
                 todo.extend((copy, key, called if key == "value" else str(key)) for key in copy)
             elif isinstance(item, list | tuple):
-                items = list(cast("Sequence[Any]", item))
+                items = self._redact_arguments(list(cast("Sequence[Any]", item)))
                 container[at] = items
                 todo.extend((items, index, name) for index in range(len(items)))
-                self._redact_arguments(items)
         return root[0]
 
     def _redact_named(self, name: str, value: str) -> str:
@@ -70,21 +67,21 @@ class Redactor:
                 return value[:start] + MARK
         return self.redact(value)
 
-    def _redact_arguments(self, items: list[Any]) -> None:
-        """Hide the secrets that options pass, in a list of arguments."""
-        program = " ".join(item for item in items[:2] if isinstance(item, str) and item[:1] != "-" and len(item) < 64)
-        for at, item in enumerate(items):
-            if not isinstance(item, str) or not item.startswith("-"):
-                continue
-            value = items[at + 1] if at + 1 < len(items) else None
-            if isinstance(value, str):
-                start = passed_from(program, item, value)
-                items[at + 1] = value if start is None else value[:start] + MARK
-            attached = self.redact(f"{program} {item}")
-            items[at] = attached.removeprefix(f"{program} ")
+    def _redact_arguments(self, items: list[Any]) -> list[Any]:
+        """A list of a command's arguments without the secrets that its options pass."""
+        if not any(isinstance(item, str) and item.startswith("-") for item in items):
+            return items
+        texts = [item if isinstance(item, str) else "" for item in items]
+        try:
+            clean: Any = msgspec.json.decode(self.redact(msgspec.json.encode(texts).decode()))
+        except (msgspec.MsgspecError, UnicodeError):
+            return items
+        if len(clean) != len(items):
+            return items
+        return [new if isinstance(old, str) else old for old, new in zip(items, clean, strict=True)]
 
     def redact_json(self, data: bytes) -> bytes:
-        """Encoded JSON without its secrets, the same bytes if it has none; what is not JSON is redacted as text."""
+        """Encoded JSON without its secrets, the same bytes if it has none; other data is redacted as text."""
         text = data.decode("utf-8", "surrogateescape")
         # Without escapes and invisible characters, the encoded text shows every secret.
         is_plain = not any(escape in text for escape in _ESCAPES) and plain(text) == text
@@ -102,24 +99,3 @@ class Redactor:
     def stream(self) -> RedactingStream:
         """A stream that hides what `redact` hides, however the text is cut into chunks."""
         return RedactingStream(self._known)
-
-
-class RedactingStream:
-    """Redacts a text that comes in chunks; holds back only text that may still become a secret."""
-
-    def __init__(self, known: KnownValues) -> None:
-        self._filter = KnownFilter(known, MARK)
-        self._scanner = Scanner()
-
-    @property
-    def held(self) -> int:
-        """How many characters are held back."""
-        return self._filter.held + self._scanner.held
-
-    def feed(self, chunk: str) -> str:
-        """The redacted text that can be shown after this chunk."""
-        return self._scanner.feed(self._filter.feed(chunk))
-
-    def flush(self) -> str:
-        """The rest of the text."""
-        return self._scanner.feed(self._filter.feed("", final=True), final=True)
