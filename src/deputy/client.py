@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from deputy.project_tasks.orchestrator import CommandContext
 
 _ASK_SECONDS = 0.002
-
 _R = TypeVar("_R")
 
 
@@ -290,12 +289,8 @@ class Deputy:
 
     async def finish_call(self, session_id: str) -> None:
         """After a run has ended, update its call and the project's task."""
-        await self.finish_caller(session_id)
-        await self._sync_tasks()
-
-    async def finish_caller(self, session_id: str) -> None:
-        """Update the call of a task, when all its tasks are completed."""
         await resume_policy.finish_caller(self._runtime, session_id)
+        await self._sync_tasks()
 
     async def questions(self, session_id: str) -> tuple[Question, ...]:
         """The open questions of a run, or of the tasks of a call."""

@@ -117,7 +117,7 @@ def test_tasks_resumed_together_bring_their_call_up_to_date_once(house, place):
         async with Deputy(model, **place) as deputy, asyncio.timeout(60):
             call, ids = await called(deputy, "one", "two")
             ended = await asyncio.gather(deputy.resume(ids["one"], "blue"), deputy.resume(ids["two"], "red"))
-            await asyncio.gather(*(deputy.finish_caller(run) for run in ids.values()))
+            await asyncio.gather(*(resume_policy.finish_caller(deputy._runtime, run) for run in ids.values()))
             return ended, await deputy.outcome(call)
 
     ended, whole = asyncio.run(go())

@@ -42,6 +42,10 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
+SPAWN_OPTIONS = ("model", "workspace", "yes", "no_fallback", "no_inline", "events")
+"""The options of commands that start subagents."""
+
+
 class RunOptions(Struct, frozen=True, kw_only=True):
     """The options of commands that start or continue runs."""
 

@@ -14,6 +14,7 @@ from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.console import (
     CANCELLED,
     REJECTED,
+    SPAWN_OPTIONS,
     Console,
     RunOptions,
     read_text,
@@ -65,7 +66,7 @@ Exit codes:
 @click.option("--agent", metavar="NAME", help="The agent for the -t tasks; `deputy agents` lists them.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
-@with_run_options("model", "workspace", "yes", "no_fallback", "no_inline", "events")
+@with_run_options(*SPAWN_OPTIONS)
 @with_console("The same as --return json.")
 def command(
     console: Console,

@@ -10,6 +10,7 @@ import click
 from deputy.core.errors import UsageError
 from deputy.core.fallback import PROGRAMS_ONLY
 from deputy.interfaces.cli.console import (
+    SPAWN_OPTIONS,
     Console,
     RunOptions,
     argument_or_stdin,
@@ -47,12 +48,7 @@ _HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [appr
 @click.option("--agent", metavar="NAME", help="Use this agent definition; `deputy agents` lists them.")
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @with_run_options(
-    "model",
-    "workspace",
-    "yes",
-    "no_fallback",
-    "no_inline",
-    "events",
+    *SPAWN_OPTIONS,
     model="provider:model or an alias; `deputy doctor` shows the default.",
     workspace="Where it works.",
 )

@@ -10,6 +10,7 @@ from deputy.config import load_effective_settings, load_tables
 from deputy.core.detect import LIMIT_REQUESTS, FoundRequest, detect, request_json
 from deputy.interfaces.cli.console import (
     NOTHING_FOUND,
+    SPAWN_OPTIONS,
     Console,
     RunOptions,
     counted,
@@ -139,12 +140,7 @@ Exit codes:
 @FILE
 @click.option("--parallel", is_flag=True, help="Run the requests in parallel, not one after another.")
 @with_run_options(
-    "model",
-    "workspace",
-    "yes",
-    "no_fallback",
-    "no_inline",
-    "events",
+    *SPAWN_OPTIONS,
     model="The session's own model, used when no subagent can run.",
 )
 @with_console("Print the results as JSON.")
