@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.backends.registry import BackendRegistry
-    from deputy.config.settings import UserSettings
-    from deputy.core.effective_settings import EffectiveSettings
     from deputy.core.limits import Amount
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
@@ -134,16 +132,18 @@ async def open_runtime(
 
     `watch` gets every event instead of `options.watch`.
     """
-    parts = _runtime_parts(options)
+    parts = _RuntimeParts(options)
     await asyncio.to_thread(_prune_expired, parts)
     async with _open_services(parts, fsync, options.models or {}) as (journal, opened, servers, keys):
-        agents = WorkspaceAgents(options.root, opened.usable, trusts_project=_trusts_project(parts, options))
-        private = (parts.folder, *map(Path, options.private))
-        backends = _find_backends(parts, private, journal, opened)
+        trusts_project = options.trusts_project
+        if trusts_project is None:
+            trusts_project = is_trusted(parts.workspace, parts.settings.agents.trusted)
+        agents = WorkspaceAgents(parts.workspace, opened.usable, trusts_project=trusts_project)
+        backends = _find_backends(parts, journal, opened)
         services = Services(
             world=SystemWorld(journal.clock.now),
             open_model=opened.open,
-            open_tools=_toolboxes(parts, private, tuple(tools), servers),
+            open_tools=_toolboxes(parts, tools, servers),
             max_cost_nanos=opened.max_cost_nanos,
             thinking=opened.thinking,
             windows=windows or {},
@@ -153,7 +153,7 @@ async def open_runtime(
             idle_seconds=parts.effective.idle_seconds,
             redactor=parts.redactor,
             keys=keys,
-            watch=watch or options.watch or _no_watch,
+            watch=watch or options.watch or (lambda progress: None),
             policy=_policy(parts, options.policy),
             base_prompt=options.base_prompt,
             approval=options.approves,
@@ -179,44 +179,22 @@ async def open_runtime(
 # --- the steps of open_runtime ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _RuntimeParts:
     """The paths, settings and redactor that all other parts need."""
 
-    workspace: Path
-    folder: Path
-    redactor: Redactor
-    files: WorkspaceFiles
-    settings: UserSettings
-    effective: EffectiveSettings
+    def __init__(self, options: DeputyOptions) -> None:
+        self.workspace = options.root
+        self.effective = options.settings
+        self.settings = load_user()
+        self.folder = home.make_home(options.folder or home.home_path())
+        self.private = (self.folder, *map(Path, options.private))
+        self.redactor = process_redactor()
+        self.files = WorkspaceFiles(self.workspace, self.folder, self.redactor)
 
-
-def _runtime_parts(options: DeputyOptions) -> _RuntimeParts:
-    folder = home.make_home(options.folder or home.home_path())
-    redactor = process_redactor()
-    return _RuntimeParts(
-        workspace=options.root,
-        folder=folder,
-        redactor=redactor,
-        files=WorkspaceFiles(options.root, folder, redactor),
-        settings=load_user(),
-        effective=options.settings,
-    )
-
-
-def _trusts_project(parts: _RuntimeParts, options: DeputyOptions) -> bool:
-    if options.trusts_project is not None:
-        return options.trusts_project
-    return is_trusted(parts.workspace, parts.settings.agents.trusted)
-
-
-def _no_watch(progress: Progress) -> None:
-    """Ignore an event."""
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Our environment with the current home, so that a nested Deputy finds the run's journal."""
-    return {**os.environ, HOME_VARIABLE: str(folder)}
+    @property
+    def environment(self) -> dict[str, str]:
+        """Our environment with the current home, so that a nested Deputy finds the run's journal."""
+        return {**os.environ, HOME_VARIABLE: str(self.folder)}
 
 
 def _prune_expired(parts: _RuntimeParts) -> None:
@@ -267,40 +245,36 @@ async def _open_services(
         yield journal, models, servers, keys
 
 
-def _find_backends(
-    parts: _RuntimeParts, private: tuple[Path, ...], journal: SqliteJournal, models: ModelFactory
-) -> BackendRegistry:
+def _find_backends(parts: _RuntimeParts, journal: SqliteJournal, models: ModelFactory) -> BackendRegistry:
     from deputy.backends.registry import BackendRegistry
     from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
     return BackendRegistry(
-        environ=_environment(parts.folder),
+        environ=parts.environment,
         provider_of=models.provider_of,
         missing_key=models.missing_key,
         full_name=models.full_name,
         native_failures=partial(_native_failures, journal),
         redactor=parts.redactor,
-        open_files=partial(WorkspaceTextFiles, private=private, main=parts.workspace),
+        open_files=partial(WorkspaceTextFiles, private=parts.private, main=parts.workspace),
         tables=load_fallback_tables(),
     )
 
 
-def _toolboxes(
-    parts: _RuntimeParts, private: tuple[Path, ...], own: tuple[Tool, ...], servers: McpServers
-) -> Callable[[Grant, str], Tools]:
+def _toolboxes(parts: _RuntimeParts, own: Sequence[Tool], servers: McpServers) -> Callable[[Grant, str], Tools]:
+    slots, seconds = asyncio.Semaphore(SEARCHES), parts.effective.tool_seconds
+
     # Tools are stateless, so runs with equal grants share them.
-    opened = lru_cache(_GRANTS)(
-        partial(
-            _open_tools,
-            parts.workspace,
-            parts.folder,
-            private,
-            own,
-            asyncio.Semaphore(SEARCHES),
-            parts.effective.tool_seconds,
-        )
-    )
-    return lambda grant, root: opened(servers.tools(), grant, root)
+    @lru_cache(_GRANTS)
+    def open_tools(served: tuple[Tool, ...], grant: Grant, root: str) -> Tools:
+        from deputy.tools.toolbox import Toolbox, standard_tools
+        from deputy.tools.workspace import Workspace
+
+        place = Workspace(root or parts.workspace, grant, private=parts.private, main=parts.workspace)
+        standard = standard_tools(place, parts.environment, slots=slots, run_seconds=seconds.get("Run"))
+        return Toolbox((*standard, *own, *served), grant, seconds)
+
+    return lambda grant, root: open_tools(servers.tools(), grant, root)
 
 
 def _worktrees(parts: _RuntimeParts) -> GitWorktrees:
@@ -324,7 +298,7 @@ def _flow_tools(
 def _scripts(parts: _RuntimeParts) -> ProgramScripts:
     from deputy.processes.evaluator_script import ProgramScripts
 
-    return ProgramScripts(parts.workspace, _environment(parts.folder))
+    return ProgramScripts(parts.workspace, parts.environment)
 
 
 def _subtasks(
@@ -411,22 +385,3 @@ def _wanted_tools(start: RunStart) -> frozenset[str]:
     if isinstance(start, RunOpened):
         return frozenset() if start.command == DELEGATE else start.grant.tools
     return start.request.wanted.tools or frozenset()
-
-
-def _open_tools(
-    workspace: Path,
-    folder: Path,
-    private: tuple[Path, ...],
-    own: tuple[Tool, ...],
-    slots: asyncio.Semaphore,
-    seconds: Mapping[str, float],
-    served: tuple[Tool, ...],
-    grant: Grant,
-    root: str,
-) -> Tools:
-    from deputy.tools.toolbox import Toolbox, standard_tools
-    from deputy.tools.workspace import Workspace
-
-    place = Workspace(root or workspace, grant, private=private, main=workspace)
-    standard = standard_tools(place, _environment(folder), slots=slots, run_seconds=seconds.get("Run"))
-    return Toolbox((*standard, *own, *served), grant, seconds)
