@@ -10,7 +10,7 @@ import click
 
 from deputy.core.errors import StorageError
 from deputy.core.events import APPROVAL
-from deputy.interfaces.cli.console import Console, note, open_journal, show, warn, with_console
+from deputy.interfaces.cli.console import Console, note, open_journal, show, show_json, warn, with_console
 from deputy.interfaces.numbers import count, elapsed
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import one_line_at, terminal_width
@@ -46,7 +46,7 @@ def command(console: Console, everything: bool) -> None:
         ready = set[tuple[str, str]]() if reader is None else set(reader.addressed())
     entries = [entry_dict(status, now) for status in statuses]
     if console.as_json:
-        console.show({"delegations": entries}, "")
+        show_json({"delegations": entries})
     elif statuses:
         levels = _levels(statuses)
         rows = zip(statuses, entries, strict=True)

@@ -8,7 +8,15 @@ import click
 
 from deputy.core.errors import UsageError
 from deputy.core.fallback import cannot_spawn
-from deputy.interfaces.cli.console import Console, RunOptions, argument_or_stdin, warn, with_console, with_run_options
+from deputy.interfaces.cli.console import (
+    Console,
+    RunOptions,
+    argument_or_stdin,
+    show_json,
+    warn,
+    with_console,
+    with_run_options,
+)
 from deputy.interfaces.cli.outcome_output import remedy
 from deputy.interfaces.cli.runner import not_stopped, run_command
 
@@ -141,7 +149,7 @@ def _show(console: Console, refined: Refined) -> None:
     outcome = refined.outcome
     if console.as_json:
         form = refinement_dict(refined.rounds, refined.ending)
-        console.show({**form, "outcome": outcome_dict(outcome)}, "")
+        show_json({**form, "outcome": outcome_dict(outcome)})
         return
     show_markdown(refinement_markdown(refined.rounds, refined.ending))
     if outcome.status != "completed":

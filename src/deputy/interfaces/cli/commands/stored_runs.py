@@ -20,6 +20,7 @@ from deputy.interfaces.cli.console import (
     open_journal,
     open_run,
     show,
+    show_json,
     warn,
     with_console,
 )
@@ -202,7 +203,7 @@ def prune(console: Console, age: str, dry_run: bool, with_work: bool) -> None:
     pruned = [{"session_id": tree.root, "runs": len(tree.states), "last_at": timestamp(tree.last_at)} for tree in trees]
     if console.as_json:
         work = {"kept": not with_work, "folders": holding}
-        console.show({"pruned": pruned, "dry_run": dry_run, "work": work}, "")
+        show_json({"pruned": pruned, "dry_run": dry_run, "work": work})
         return
     for tree in trees:
         show(f"{tree.root}  {counted(len(tree.states), 'run')}, last {timestamp(tree.last_at)}")

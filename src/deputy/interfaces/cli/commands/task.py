@@ -18,6 +18,7 @@ from deputy.interfaces.cli.console import (
     open_journal,
     read_text,
     show,
+    show_json,
     warn,
     with_console,
 )
@@ -201,7 +202,7 @@ def import_(console: Console, file: str, with_done: bool, language: str) -> int:
     added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=_now()) if new else ()
     if console.as_json:
         known = len(items) - len(added) - left
-        console.show({"added": [_form(task) for task in added], "known": known, "left": left}, "")
+        show_json({"added": [_form(task) for task in added], "known": known, "left": left})
     else:
         for one in added:
             show(f"{one.number}  {one_line(one.title, WIDTH - 6)}")

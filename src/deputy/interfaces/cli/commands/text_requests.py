@@ -16,6 +16,7 @@ from deputy.interfaces.cli.console import (
     counted,
     read_text,
     show,
+    show_json,
     warn,
     with_console,
     with_run_options,
@@ -81,7 +82,7 @@ def detect_(console: Console, file: str, normalized: bool) -> int:
     text = read_text(file)
     requests = _found(file, text, "shown")
     if console.as_json:
-        console.show({"requests": [request_json(request) for request in requests]}, "")
+        show_json({"requests": [request_json(request) for request in requests]})
     elif requests and normalized:
         show("\n\n---\n\n".join(request.normalized for request in requests))
     elif requests:
