@@ -37,7 +37,7 @@ from deputy.models.wire import (
 )
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import Conversation, GenerationSettings, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, ToolChoice, Toolset
     from deputy.models.wire import ModelTarget
 
 VERSION: Final = "2026-10-21"
@@ -57,7 +57,7 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
     if conversation.system:
         head["system"] = [{"type": "text", "text": conversation.system, "cache_control": CACHED}]
     if len(tools):
-        head["tool_choice"] = _tool_choice(settings)
+        head["tool_choice"] = _tool_choice(settings.tool_choice)
     head |= _thinking(target, settings, limit)
     if settings.output is not None and (schema := closed_schema(settings.output.schema)) is not None:
         head["output_config"] = {
@@ -69,16 +69,10 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
     return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))
 
 
-def _tool_choice(settings: GenerationSettings) -> dict[str, str]:
-    match settings.tool_choice:
-        case "auto" | "none" as choice:
-            return {"type": choice}
-        case "required":
-            return {"type": "any"}
-        case ForcedTool(name=name):
-            return {"type": "tool", "name": name}
-        case _:
-            assert_never(settings.tool_choice)
+def _tool_choice(choice: ToolChoice) -> dict[str, str]:
+    if isinstance(choice, ForcedTool):
+        return {"type": "tool", "name": choice.name}
+    return {"type": "any" if choice == "required" else choice}
 
 
 def _thinking(target: ModelTarget, settings: GenerationSettings, limit: int) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from deputy.models.wire import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deputy.core.conversation import Conversation, GenerationSettings, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, ToolChoice, Toolset
     from deputy.models.wire import ModelTarget
 
 BUDGETS: Final = {"low": 1024, "medium": 8192, "high": 24576}
@@ -57,7 +57,7 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
         head["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
     tools, settings = schema_or_tools(tools, settings)
     if len(tools):
-        head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
+        head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings.tool_choice)}
     if generation := _generation(target, settings):
         head["generationConfig"] = generation
     contents = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
@@ -66,18 +66,13 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
     return with_arrays(head | settings.extra, *tools_field(offered), (b"contents", (contents,)))
 
 
-def _tool_choice(settings: GenerationSettings) -> dict[str, Any]:
-    match settings.tool_choice:
-        case "auto":
-            return {"mode": "AUTO"}
-        case "none":
-            return {"mode": "NONE"}
-        case "required":
-            return {"mode": "ANY"}
-        case ForcedTool(name=name):
-            return {"mode": "ANY", "allowedFunctionNames": [name]}
-        case _:
-            assert_never(settings.tool_choice)
+_MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+
+
+def _tool_choice(choice: ToolChoice) -> dict[str, Any]:
+    if isinstance(choice, ForcedTool):
+        return {"mode": "ANY", "allowedFunctionNames": [choice.name]}
+    return {"mode": _MODES[choice]}
 
 
 def _generation(target: ModelTarget, settings: GenerationSettings) -> dict[str, Any]:

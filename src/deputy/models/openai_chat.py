@@ -73,20 +73,14 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
         output = {"name": settings.output.name, "schema": settings.output.schema, "strict": False}
         head["response_format"] = {"type": "json_schema", "json_schema": output}
     if len(tools):
-        head["tool_choice"] = _tool_choice(settings)
+        choice = settings.tool_choice
+        is_forced = isinstance(choice, ForcedTool)
+        head["tool_choice"] = {"type": "function", "function": {"name": choice.name}} if is_forced else choice
     messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
     system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
     comma = b"," if system and messages else b""
     offered = tools.encoded(_NAME, _encode_tool)
     return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
-
-
-def _tool_choice(settings: GenerationSettings) -> str | dict[str, Any]:
-    match settings.tool_choice:
-        case ForcedTool(name=name):
-            return {"type": "function", "function": {"name": name}}
-        case choice:
-            return choice
 
 
 def _encode_tool(tool: ToolSpec) -> bytes:

@@ -67,18 +67,11 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
             }
         }
     if len(tools):
-        head["tool_choice"] = _tool_choice(settings)
+        choice = settings.tool_choice
+        head["tool_choice"] = {"type": "function", "name": choice.name} if isinstance(choice, ForcedTool) else choice
     items = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
     offered = tools.encoded(_NAME, _encode_tool)
     return with_arrays(head | settings.extra, *tools_field(offered), (b"input", (items,)))
-
-
-def _tool_choice(settings: GenerationSettings) -> str | dict[str, str]:
-    match settings.tool_choice:
-        case ForcedTool(name=name):
-            return {"type": "function", "name": name}
-        case choice:
-            return choice
 
 
 def _encode_tool(tool: ToolSpec) -> bytes:

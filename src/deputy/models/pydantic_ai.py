@@ -11,7 +11,6 @@ from pydantic_ai.models import Model as TheirModel
 from pydantic_ai.models import ModelRequestParameters, infer_model
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings as TheirSettings
-from pydantic_ai.settings import ToolChoice as TheirToolChoice
 from pydantic_ai.tools import ToolDefinition
 
 from deputy.core import errors
@@ -211,18 +210,11 @@ def _settings(settings: GenerationSettings, *, has_tools: bool) -> TheirSettings
     if settings.thinking is not None:
         theirs["thinking"] = settings.thinking
     if has_tools and settings.tool_choice != "auto":
-        theirs["tool_choice"] = _tool_choice(settings)
+        choice = settings.tool_choice
+        theirs["tool_choice"] = [choice.name] if isinstance(choice, ForcedTool) else choice
     if settings.extra:
         theirs["extra_body"] = settings.extra
     return theirs
-
-
-def _tool_choice(settings: GenerationSettings) -> TheirToolChoice:
-    match settings.tool_choice:
-        case ForcedTool(name=name):
-            return [name]
-        case choice:
-            return choice
 
 
 def _parameters(tools: Toolset, settings: GenerationSettings) -> ModelRequestParameters:
