@@ -24,8 +24,6 @@ _INDENT = "  "
 _FIRST, _CONTINUED = "    │ ", "    ┊ "
 _HEADLINE = 120
 _READ_AHEAD = 20_000
-
-
 LONGEST_RUN_OF_SPACES = 8
 _MOST_MARKS = 2
 """Combining marks allowed on one letter; more would be drawn over the lines around it."""

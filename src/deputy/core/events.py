@@ -19,8 +19,6 @@ from deputy.core.task import Role, TaskOptions
 
 VERSION = 1
 """The version of the events' JSON. It rises only when a field changes its meaning, not for new kinds and fields."""
-
-
 CANCEL = "cancel"
 """The topic of cancel messages, which every run receives."""
 ANSWER = "answer"

@@ -24,18 +24,13 @@ class WallLimit(Struct, frozen=True):
     max_seconds: float
 
 
-_SIMPLE = WallLimit(300, 3600)
-
 WALL_LIMITS: Mapping[str, WallLimit] = {
     "research": WallLimit(3600, 7200),
     "plan": WallLimit(1800, 3600),
     "implement": WallLimit(7200, 14400),
     "revise": WallLimit(1800, 3600),
     "review": WallLimit(3600, 7200),
-    "task": _SIMPLE,
-    "todo": _SIMPLE,
-    "errors": _SIMPLE,
-    "meta": _SIMPLE,
+    **dict.fromkeys(("task", "todo", "errors", "meta"), WallLimit(300, 3600)),
 }
 OTHER = "other"
 

@@ -97,6 +97,7 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int
         allowed = ", ".join(status for status in TASK_STATUSES if status in move.begins_at)
         raise UsageError(f"task {task.number}", task.status, f"{command} needs a task that is {allowed}")
     entry = HistoryEntry(at=at, what=f"{command} began", session_id=session_id)
+    last = next((entry.session_id for entry in reversed(task.history) if entry.session_id), "")
     return structs.replace(
         task,
         # A review does not reopen a finished task.
@@ -107,7 +108,7 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int
             since=at,
             before=task.status,
             round=round_,
-            is_late=has_worked_on(task, session_id) and _last_session(task) != session_id,
+            is_late=has_worked_on(task, session_id) and last != session_id,
         ),
         history=(*task.history, entry),
     )
@@ -116,10 +117,6 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int
 def has_worked_on(task: ProjectTask, session_id: str) -> bool:
     """Whether a session has ever claimed this task."""
     return any(entry.session_id == session_id for entry in task.history)
-
-
-def _last_session(task: ProjectTask) -> str:
-    return next((entry.session_id for entry in reversed(task.history) if entry.session_id), "")
 
 
 def finished(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:

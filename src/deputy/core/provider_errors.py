@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import Struct
 
-from deputy.core.errors import (
-    BadKey,
-    BadRequest,
-    ContextExhausted,
-    ModelError,
-    ModelNotFound,
-    ModelRefused,
-    Overloaded,
-    QuotaSpent,
-    RateLimited,
-    ServerFailed,
-)
+from deputy.core import errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,37 +28,41 @@ class _ParsedError(Struct):
 
 def provider_error(
     body: bytes | msgspec.Raw, *, status: int | None, headers: Mapping[str, str] | None = None, now: float = 0.0
-) -> ModelError:
+) -> errors.ModelError:
     """The typed error for a provider's answer; `status` is None inside a stream, `now` resolves a Retry-After date."""
     text = _read(bytes(body), status)
     headers = headers or {}
     status = status if status is not None and status >= 300 else text.status
     kind = _kind(text, status)
-    if kind is ContextExhausted:
-        return ContextExhausted(text.message, window=window_in_message(text.message), status=status)
+    if kind is errors.ContextExhausted:
+        return errors.ContextExhausted(text.message, window=window_in_message(text.message), status=status)
     error = kind(text.message, status=status, retry_after=_retry_after(headers, text, now))
     if headers.get("x-should-retry") == "false":
         error.retryable = False
     return error
 
 
-def _kind(text: _ParsedError, status: int | None) -> type[ModelError]:
+def _kind(text: _ParsedError, status: int | None) -> type[errors.ModelError]:
     words, codes = text.message.lower(), text.codes
     is_throttled = _has(words, _THROTTLE_WORDS)
     if is_throttled and (status == 413 or _has(words, _TOO_MUCH_AT_ONCE_WORDS)):
-        return QuotaSpent
+        return errors.QuotaSpent
     if not is_throttled and (codes & _CONTEXT_CODES or _has(words, _CONTEXT_WORDS)):
-        return ContextExhausted
+        return errors.ContextExhausted
     if status == 402 or codes & _QUOTA_CODES or (_has(words, _QUOTA_WORDS) and text.delay is None):
-        return QuotaSpent
+        return errors.QuotaSpent
     if status == 429 or (status != 413 and codes & _RATE_CODES):
-        return RateLimited
+        return errors.RateLimited
     for kind, statuses, known_codes, known_words in _RULES:
         if status in statuses or codes & known_codes or _has(words, known_words):
             return kind
     if status is None:
-        return BadRequest if codes & _REQUEST_CODES else ServerFailed
-    return ServerFailed if status >= 500 or status in (408, 409, 425) or codes & _SERVER_CODES else BadRequest
+        return errors.BadRequest if codes & _REQUEST_CODES else errors.ServerFailed
+    return (
+        errors.ServerFailed
+        if status >= 500 or status in (408, 409, 425) or codes & _SERVER_CODES
+        else errors.BadRequest
+    )
 
 
 def _has(words: str, needles: tuple[str, ...]) -> bool:
@@ -226,16 +219,16 @@ _RATE_CODES: Final = frozenset({
     "rate_limit_error", "rate_limit_exceeded", "resource_exhausted", "too_many_requests", "rate_limited", "tokens",
     "requests",
 })  # fmt: skip
-_RULES: Final[tuple[tuple[type[ModelError], tuple[int, ...], frozenset[str], tuple[str, ...]], ...]] = (
-    (ContextExhausted, (413,), frozenset(), ()),
+_RULES: Final[tuple[tuple[type[errors.ModelError], tuple[int, ...], frozenset[str], tuple[str, ...]], ...]] = (
+    (errors.ContextExhausted, (413,), frozenset(), ()),
     (
-        Overloaded,
+        errors.Overloaded,
         (503, 529),
         frozenset({"overloaded_error", "unavailable", "engine_overloaded", "slow_down", "service_unavailable"}),
         ("overloaded",),
     ),
     (
-        BadKey,
+        errors.BadKey,
         (401, 403),
         frozenset({
             "authentication_error", "permission_error", "invalid_api_key", "unauthenticated", "permission_denied",
@@ -244,7 +237,7 @@ _RULES: Final[tuple[tuple[type[ModelError], tuple[int, ...], frozenset[str], tup
         ("api key not valid", "invalid api key", "incorrect api key", "api key not found", "api_key_invalid"),
     ),
     (
-        ModelRefused,
+        errors.ModelRefused,
         (),
         frozenset({
             "content_filter", "content_policy_violation", "invalid_prompt", "bio_policy",
@@ -253,7 +246,7 @@ _RULES: Final[tuple[tuple[type[ModelError], tuple[int, ...], frozenset[str], tup
         ("content policy", "usage policy", "content management policy", "flagged as potentially violating"),
     ),
     (
-        ModelNotFound,
+        errors.ModelNotFound,
         (404,),
         frozenset({"model_not_found", "not_found_error", "not_found", "invalid_model"}),
         ("model not found", "unknown model", "is not a valid model", "no such model", "model does not exist"),

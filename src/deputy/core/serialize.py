@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, to_builtins
+from msgspec import UNSET, Struct, structs, to_builtins
 
 from deputy.core.errors import new_error
 from deputy.core.limits import NANOS_PER_DOLLAR
@@ -58,14 +58,9 @@ class UsageJson(Struct, frozen=True, kw_only=True):
 
 def usage_json(usage: Usage) -> UsageJson:
     """Usage for JSON output."""
-    return UsageJson(
-        input=usage.input,
-        output=usage.output,
-        cached=usage.cached,
-        requests=usage.requests,
-        cost=None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR,
-        estimated=usage.estimated,
-    )
+    cost = None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR
+    fields: dict[str, Any] = {**structs.asdict(usage), "cost": cost}
+    return UsageJson(**fields)
 
 
 def usage_dict(usage: Usage) -> dict[str, Any]:
@@ -103,11 +98,6 @@ def return_dict(outcome: Outcome) -> dict[str, Any]:
 _CANCELLED = new_error("CANCELLED", "The delegation was cancelled.")
 
 _REASON_OF_CODE = {
-    "TIMEOUT": "execution_timeout",
-    "CANCELLED": "execution_halted",
-    "MAX_DEPTH_EXCEEDED": "max_depth_exceeded",
-    "CYCLE_DETECTED": "cycle_detected",
-    "INVALID_RETURN": "output_format_failure",
     "INVALID_REQUEST": "input_validation_failure",
     "TEMPLATE_NOT_FOUND": "template_not_found",
     "SUBTASK_FAILED": "subtask_failure",
