@@ -120,8 +120,9 @@ bench-core: $(READY)  ## figures of the pure core and of start-up
 bench-models: $(READY)  ## CPU per model turn: ours, the floor by hand, the official SDKs
 	@$(BIN)/python bench/models.py
 
-bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, opening
+bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, opening, following 1,001 live runs
 	@$(BIN)/python bench/journal.py
+	@$(BIN)/python bench/following.py
 
 bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, templates; N parents (10,000)
 	@$(BIN)/python bench/subtasks.py $(N)

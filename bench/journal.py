@@ -15,9 +15,9 @@ from msgspec import Raw, json
 from deputy.core.events import ModelCallBegun, ModelCallEnded, Noted, Returned, RunOpened
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Lineage
-from deputy.journal.queries import list_runs
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import list_runs
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 NOTE = Noted(content="x" * 300)
 MESSAGE = Raw(json.encode({"role": "assistant", "content": "x" * 2000}))
@@ -127,7 +127,7 @@ def main(folder: Path) -> None:
 
     asyncio.run(fill(folder / "many", 1000, 100))
     began = time.perf_counter()
-    reader = JournalReader.open(folder / "many")
+    reader = SqliteQueries.open(folder / "many")
     assert reader is not None
     with reader:
         live = list_runs(reader)

@@ -199,17 +199,17 @@ class _RuntimeParts:
 
 def _prune_expired(parts: _RuntimeParts) -> None:
     """Remove old runs, and kill programs whose Deputy process has died."""
-    from deputy.journal.queries import orphaned
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.journal.registry import orphaned
+    from deputy.journal.sqlite.sqlite_queries import SqliteQueries
     from deputy.processes.orphans import environment_tag, kill_orphans
     from deputy.tools.git_worktrees import WorktreeCleanup
 
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
     prune_expired(parts.folder, time.time(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
-    reader = JournalReader.open(parts.folder)
-    if reader is not None:
-        with reader:
-            kill_orphans(*map(environment_tag, orphaned(reader)))
+    queries = SqliteQueries.open(parts.folder)
+    if queries is not None:
+        with queries:
+            kill_orphans(*map(environment_tag, orphaned(queries)))
 
 
 @asynccontextmanager
@@ -349,7 +349,7 @@ async def _nested(journal: SqliteJournal, root: str) -> Sequence[tuple[str, str,
     """The amounts that nested runs of a tree reserve or use."""
     from deputy.journal.nested import nested_amounts
 
-    return await journal.read(lambda reader: list(nested_amounts(reader, root)))
+    return await journal.read(lambda queries: list(nested_amounts(queries, root)))
 
 
 async def _native_failures(journal: SqliteJournal, root: str) -> int:

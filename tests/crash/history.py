@@ -43,13 +43,13 @@ from deputy.core.events import (
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.core.state import State, decode_state, encode_state, replay
+from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal.home import JOURNAL
 from deputy.journal.retention import prune_expired
 from deputy.journal.sqlite import rows
 from deputy.journal.sqlite.file_repair import repair
-from deputy.journal.sqlite.reader import JournalReader
-from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 from deputy.runtime.engine import LocalEngine
 
@@ -215,14 +215,14 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     if damaged:
         problems = _check_damaged(place, acks, damaged)
         return problems + _check_repaired(place, acks)
-    reader = JournalReader.open(place)
+    reader = SqliteQueries.open(place)
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
         return _check_whole(reader, place, acks, complete=complete)
 
 
-def _check_whole(reader: JournalReader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
+def _check_whole(reader: SqliteQueries, home: Path, acks: list[str], *, complete: bool) -> list[str]:
     problems = _check_promises(reader, acks) + check_claims(home)
     found = records_below(reader, ROOT)
     for name, records in found.items():
@@ -239,7 +239,7 @@ def _check_whole(reader: JournalReader, home: Path, acks: list[str], *, complete
     return problems
 
 
-def _check_promises(reader: JournalReader, acks: list[str]) -> list[str]:
+def _check_promises(reader: SqliteQueries, acks: list[str]) -> list[str]:
     problems = []
     for ack in acks:
         word, _, rest = ack.partition(" ")
@@ -270,7 +270,7 @@ def _check_damaged(home: Path, acks: list[str], damaged: str) -> list[str]:
     """A damaged journal is refused, or nothing that is read of it is wrong and what is missing is said to be."""
     is_of_journal = damaged.startswith(JOURNAL)
     try:
-        with JournalReader.open_any(home) as reader:
+        with SqliteQueries.open_any(home) as reader:
             return _check_read(reader, acks)
     except StorageTooNew as error:
         # A file that says it is newer is left alone, whatever made it say so.
@@ -279,7 +279,7 @@ def _check_damaged(home: Path, acks: list[str], damaged: str) -> list[str]:
         return [] if is_of_journal and "deputy doctor --repair" in str(error) else [f"unreadable: {error}"]
 
 
-def _check_read(reader: JournalReader, acks: list[str], said: Collection[str] = ()) -> list[str]:
+def _check_read(reader: SqliteQueries, acks: list[str], said: Collection[str] = ()) -> list[str]:
     """Nothing that is read is wrong, and what is missing is said to be, here or in what was said before."""
     problems = []
     names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
@@ -313,7 +313,7 @@ def _check_repaired(home: Path, acks: list[str]) -> list[str]:
     # Where records could not be read, or the end of the log is missing, any run may lack something.
     is_said_of_all = "events" in repaired.unread or repaired.is_end_lost
     said = names if is_said_of_all else {*repaired.lost, *repaired.incomplete}
-    with JournalReader.open_any(home) as reader:
+    with SqliteQueries.open_any(home) as reader:
         lacking = reader.examine()
         problems = [f"repaired: {problem}" for problem in _check_read(reader, acks, said)]
         problems += [
@@ -331,7 +331,7 @@ def _check_repaired(home: Path, acks: list[str]) -> list[str]:
 
 def _damage_of(home: Path) -> str:
     try:
-        with JournalReader.open_any(home) as reader:
+        with SqliteQueries.open_any(home) as reader:
             reader.examine()
             return reader.damage
     except StorageCorrupt as error:

@@ -10,8 +10,8 @@ from msgspec.json import encode as encode_json
 
 from deputy.core.events import AdmissionRefused, Joined, Record, Returned, Spawned
 from deputy.core.state import replay
-from deputy.journal.sqlite.reader import JournalReader
-from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.engine.ports.queries import DamagedRecord
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import of_ended, transcript_path
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     Found = Mapping[str, Sequence[Record | DamagedRecord]]
 
 
-def records_below(reader: JournalReader, root: str) -> Found:
+def records_below(reader: SqliteQueries, root: str) -> Found:
     """The records of a run and of all below it."""
     names = [root, *(state.run for state in reader.descendants(root))] if reader.knows(root) else []
     return {name: list(reader.records(name)) for name in names}
 
 
-def check_records(reader: JournalReader, name: str, records: Sequence[Record | DamagedRecord]) -> list[str]:
+def check_records(reader: SqliteQueries, name: str, records: Sequence[Record | DamagedRecord]) -> list[str]:
     """One run by itself: whole, without holes, each key once, one ending a round, and its state follows from it."""
     damaged = [record for record in records if isinstance(record, DamagedRecord)]
     if damaged:
@@ -62,7 +62,7 @@ def check_tree(found: Found, root: str) -> list[str]:
 
 def check_claims(home: Path) -> list[str]:
     """Nothing is said to be missing that was never promised."""
-    with JournalReader.open_any(home) as reader:
+    with SqliteQueries.open_any(home) as reader:
         return [reader.damage] if "is missing" in reader.damage else []
 
 
@@ -86,7 +86,7 @@ def check_transcripts(home: Path) -> list[str]:
     return problems
 
 
-def check_ended(reader: JournalReader, home: Path, names: Sequence[str]) -> list[str]:
+def check_ended(reader: SqliteQueries, home: Path, names: Sequence[str]) -> list[str]:
     """All has ended, was delivered, and left its transcript, which says what the records say, or the log why not."""
     problems = [f"{name} has not ended" for name in names if (s := reader.state(name)) is None or s.is_live]
     problems += [f"{name} was not delivered" for name in names if not reader.state(name).is_settled]

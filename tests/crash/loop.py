@@ -29,8 +29,8 @@ from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversa
 from deputy.core.state import replay
 from deputy.engine.ports import ToolTraits
 from deputy.engine.recover import shown_status
-from deputy.journal.queries import list_runs
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.models import anthropic  # noqa: F401  the same
 from deputy.runtime.context import DurableRunContext
 from deputy.testing import ProviderServer
@@ -88,7 +88,7 @@ async def _execute(home: Path, workspace: Path, root: str, act: FunctionTool, te
 
 
 async def _below(deputy: Deputy, root: str) -> list[State]:
-    with JournalReader.open(deputy._runtime.folder) as reader:
+    with SqliteQueries.open(deputy._runtime.folder) as reader:
         return reader.descendants(root)
 
 
@@ -103,7 +103,7 @@ async def _gone_on(deputy: Deputy, state: State) -> Outcome:
 
 def _known(home: Path, tell: Tell) -> str:
     """The run at the top, if there is one; tells how many model calls of each need not be paid for again."""
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     if reader is None:
         return ""
     with reader:
@@ -192,7 +192,7 @@ async def _never_mind(_: DurableRunContext) -> None:
 def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str, tell: Tell) -> list[str]:
     """The invariants that do not hold."""
     problems = check_done(acks) + _check_paid_once(acks)
-    reader = JournalReader.open(Path(home))
+    reader = SqliteQueries.open(Path(home))
     if reader is None:
         return [*problems, "the journal has gone"] if any(ack.startswith("stands") for ack in acks) else problems
     with reader:
@@ -215,7 +215,7 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     return problems
 
 
-def _check_shown(reader: JournalReader) -> list[str]:
+def _check_shown(reader: SqliteQueries) -> list[str]:
     """Nobody is at work any more, and that is what is shown."""
     shown = [(_label(standing.state), shown_status(standing)) for standing in list_runs(reader)]
     return [f"{label} is shown as {status}" for label, status in shown if status != "interrupted"]
@@ -249,7 +249,7 @@ def _check_promises(found: Mapping[str, list[Record]], acks: list[str]) -> list[
     return problems
 
 
-def _check_results(reader: JournalReader, names: list[str]) -> list[str]:
+def _check_results(reader: SqliteQueries, names: list[str]) -> list[str]:
     """All came to what they come to when nothing fails."""
     problems = [] if len(names) == 1 + len(LABELS) else [f"{len(names)} runs in the end"]
     for name in names:

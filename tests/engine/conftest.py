@@ -18,7 +18,7 @@ from deputy.core.request import Grant, Lineage
 from deputy.core.task import Task
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.interfaces.pending_approvals import answer_to, find_pending
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.models.script_model import ScriptModel
 from deputy.options import DeputyOptions
 from deputy.wiring import open_runtime
@@ -157,7 +157,7 @@ class House:
 
     def records(self, session_id: str) -> list[Record]:
         """What is written about a run."""
-        reader = JournalReader.open(self.home)
+        reader = SqliteQueries.open(self.home)
         assert reader is not None
         with reader:
             return [record for record in reader.records(session_id) if isinstance(record, Record)]

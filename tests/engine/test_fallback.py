@@ -14,7 +14,7 @@ from deputy.core.fallback import Routing
 from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
 
@@ -457,7 +457,7 @@ def test_a_turn_that_was_lost_is_not_taken_again_where_it_could_change_something
 
 
 def transcript(house, outcome):
-    reader = JournalReader.open(house.home)
+    reader = SqliteQueries.open(house.home)
     with reader:
         return transcribe(list(reader.records(outcome.session_id)))
 

@@ -19,8 +19,8 @@ from deputy.core.events import ModelCallEnded, Record
 from deputy.core.outcome import Outcome
 from deputy.core.state import State
 from deputy.engine.recover import shown_status
-from deputy.journal.queries import list_runs
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.testing import ModelScript, ProviderServer, ScriptedConversation, ScriptedTurn
 
 LABELS = ("one", "two", "three")
@@ -71,17 +71,17 @@ class Command:
 
     def runs(self) -> dict[str, State]:
         """Where every run stands, by its label."""
-        with JournalReader.open(self.home) as reader:
+        with SqliteQueries.open(self.home) as reader:
             return {standing.state.label: standing.state for standing in list_runs(reader, ended=100)}
 
     def shown(self) -> dict[str, str]:
         """The status of every run that has not ended, as people see it."""
-        with JournalReader.open(self.home) as reader:
+        with SqliteQueries.open(self.home) as reader:
             return {standing.state.label: shown_status(standing) for standing in list_runs(reader)}
 
     def finished(self) -> Counter[str]:
         """How many model calls of each subagent are on record."""
-        with JournalReader.open(self.home) as reader:
+        with SqliteQueries.open(self.home) as reader:
             runs = [standing.state for standing in list_runs(reader, ended=100)]
             records = {state.label: list(reader.records(state.run)) for state in runs}
         return Counter(

@@ -15,8 +15,8 @@ from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.task import Task
-from deputy.journal.queries import show_run
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import show_run
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
 from deputy.tools.function_tool import as_tool
@@ -60,7 +60,7 @@ def test_a_refusal_is_written_once(house: House):
     outcomes = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, policy=Policy(max_spawns=1)))
     refused = outcomes[1]
     assert isinstance(refused, Rejected)
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         records = [one for one in reader.records(refused.session_id) if isinstance(one, Record)]
     assert sum(isinstance(record.event, AdmissionRefused) for record in records) == 1
 
@@ -220,7 +220,7 @@ def test_a_parents_outcome_tells_what_its_whole_tree_used_and_the_registry_says_
     )
     outcome = asyncio.run(house.run("Do it."))
     assert (outcome.status, outcome.usage.requests) == ("completed", 4)
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         form = show_run(reader, outcome.session_id)
     assert form is not None
     assert form["usage"] == form["outcome"]["usage"]

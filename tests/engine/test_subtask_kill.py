@@ -17,8 +17,8 @@ from tests.engine.conftest import call, talk, turn
 from deputy.client import Deputy
 from deputy.core.events import ModelCallEnded, Record
 from deputy.core.outcome import Completed, Outcome
-from deputy.journal.queries import list_runs
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.testing import ModelScript, ProviderServer, ScriptedConversation
 
 MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "2"))
@@ -88,7 +88,7 @@ NEEDED = {"any": range(1, FAN - 1), "quorum": range(QUORUM, QUORUM + 1)}
 
 def answers(home: Path) -> dict[str, str]:
     """What every run reported, by its label."""
-    with JournalReader.open(home) as reader:
+    with SqliteQueries.open(home) as reader:
         states = [one.state for one in list_runs(reader, ended=1000)]
         endings = {state.label: reader.get(state.run, "returned:0") for state in states}
     return {label: ending.event.outcome.report for label, ending in endings.items() if ending is not None}
@@ -107,7 +107,7 @@ def label_of(opening: str) -> str:
 
 def ids(home: Path) -> Counter[str]:
     """How many runs there are of each label."""
-    with JournalReader.open(home) as reader:
+    with SqliteQueries.open(home) as reader:
         return Counter(one.state.label for one in list_runs(reader, ended=1000))
 
 
@@ -135,7 +135,7 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
         process.send_signal(signal.SIGKILL)
         process.stdout.close()
         process.wait(10)
-        with JournalReader.open(tmp_path / "home") as reader:
+        with SqliteQueries.open(tmp_path / "home") as reader:
             states = [one.state for one in list_runs(reader, ended=1000)]
             root = next(state.run for state in states if state.parent is None)
             finished = {state.label: _answered(reader.records(state.run)) for state in states}

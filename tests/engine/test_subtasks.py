@@ -21,8 +21,8 @@ from deputy.core.subtask.context_settings import PartialContextSettings, resolve
 from deputy.core.subtask.subtask_request import SubtaskRequest
 from deputy.core.subtask.template import DEFAULT
 from deputy.interfaces.cli import deputy
-from deputy.journal.queries import list_runs
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.testing import ProviderServer
 from deputy.tools.task_files import WordRanker
 
@@ -57,7 +57,7 @@ def child(text: str = "It holds.", when: str = "You are a subagent", **more: Any
 
 def states_of(house: House) -> dict[str, State]:
     """Where every run stands, by its label."""
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         return {one.state.label: one.state for one in list_runs(reader, ended=1000)}
 
 

@@ -20,8 +20,8 @@ from deputy.interfaces.cli import deputy
 from deputy.journal import queries
 from deputy.journal.expire import expire_overdue
 from deputy.journal.retention import prune_expired, remove_files
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import files_of
 from deputy.testing import ProviderServer
 from deputy.tools.git_worktrees import WorktreeCleanup
@@ -173,7 +173,7 @@ def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_cha
 
     (child,) = asyncio.run(begin())
     expire_overdue(house.home, [child])
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         state = reader.state(child.run)
         outcome = queries.outcome(reader, state)
     (place,) = (path for path in (house.home / "worktrees").iterdir() if path.is_dir())
@@ -197,7 +197,7 @@ def test_the_subtasks_of_a_subagent_see_its_worktree(house: House, repository: P
     )
     outcome = house.one(Task(label="scribe", prompt="Write it.", tools=("Read", "Glob", "Write", "Subtask")))
     assert isinstance(outcome, Completed)
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         (child,) = reader.children(outcome.session_id)
     read, listed = house.results_of(child.run)
     assert "hello" in read

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from deputy import Deputy, Task
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 
 def killed(house, model: str) -> str:
@@ -51,5 +51,5 @@ def test_a_process_at_work_goes_on_with_what_was_interrupted_only_where_the_user
                 await deputy.outcome(call)
 
     asyncio.run(work())
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         assert reader.state(call).status == ("completed" if adopts else "running")

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deputy import Deputy, Task
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 ASK = {"calls": [{"name": "Ask", "arguments": {"question": "Which colour?"}}]}
 ASKS = {"when": "choose", "turns": [ASK, {"text": "Blue, then."}]}
@@ -23,7 +23,7 @@ def tasks(*prompts: str) -> list[Task]:
 
 
 def statuses(house, call: str) -> list[str]:
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         return [state.status for state in reader.children(call)]
 
 
@@ -86,7 +86,7 @@ async def _from_elsewhere(house, deputy, call):
 
 
 async def _by_the_task(house, deputy, call):
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         children = [state.run for state in reader.children(call)]
     for child in children:
         await deputy.cancel(child)

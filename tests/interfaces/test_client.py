@@ -20,7 +20,7 @@ from deputy.core.progress import Progress
 from deputy.core.results import results_dict
 from deputy.core.state import ASKED, State
 from deputy.interfaces.questions import QuestionDispatcher
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
 
@@ -312,7 +312,7 @@ def test_an_end_is_told_when_it_is_on_record_and_of_one_that_is_cancelled_while_
                 if len(ids) == 2:
                     begun.set()
             if progress.event == "completed" and not ended.is_set():
-                reader = JournalReader.open(house.home, is_written=True)
+                reader = SqliteQueries.open(house.home, is_written=True)
                 with reader:
                     found.append((progress.label, progress.status, reader.state(progress.session_id).status))
                 ended.set()

@@ -12,7 +12,7 @@ import pytest
 from deputy import Budget, Deputy
 from deputy.core.errors import NotAdmitted, StorageCorrupt
 from deputy.journal.nested import nested_amounts
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 DEPUTY = shlex.join([sys.executable, "-m", "deputy"])
 
@@ -69,14 +69,14 @@ def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house)
     found = entries(house)
     assert sorted(entry["delegation_depth"] for entry in found) == [0, 0, 1, 1, 1]
     top = next(entry for entry in found if entry["command"] == "run")
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         (row,) = reader.nested(top["session_id"])
         caps = next(iter(reader.records(row[0]))).event.grant.budget
     assert (caps.spawns, caps.requests) == (2, 3)
     assert 0 < caps.tokens < 90_000
     with closing(sqlite3.connect(house.home / "journal.db")) as damaged, damaged:
         damaged.execute("UPDATE nested SET body = 5")
-    with JournalReader.open(house.home) as reader, pytest.raises(StorageCorrupt, match="cannot be read"):
+    with SqliteQueries.open(house.home) as reader, pytest.raises(StorageCorrupt, match="cannot be read"):
         list(nested_amounts(reader, top["session_id"]))
 
 

@@ -13,7 +13,7 @@ from deputy.core.events import QuestionAnswered
 from deputy.core.limits import Budget
 from deputy.core.request import timestamp
 from deputy.interfaces import resume_policy
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 ASK = {"calls": [{"name": "Ask", "arguments": {"question": "Which colour?"}}]}
 
@@ -171,7 +171,7 @@ def test_a_run_is_resumed_where_it_worked(house, tmp_path, monkeypatch):
     model = house.script("m", asks_then("one", "Blue, then."))
     run = house.run("delegate", "-t", "one=work of one", "--yes", "--model", model, "--json")
     assert run.returncode == 5, run.stderr
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         (child,) = [state for state in reader.ended(10) if state.parent]
         assert reader.state(child.parent).workspace == str(house.workspace)
     read = {"calls": [{"name": "Read", "arguments": {"path": "plan.txt"}}]}
@@ -189,7 +189,7 @@ def test_a_run_is_resumed_where_it_worked(house, tmp_path, monkeypatch):
         asyncio.run(go_on_here())
     house.workspace, there = elsewhere, house.workspace
     assert house.run("resume", child.run, "--answer", "blue").returncode == 0
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         output = b"".join(
             bytes(record.event.message)
             for record in reader.records(child.run)
@@ -408,7 +408,7 @@ def test_one_resume_goes_on_with_what_timed_out_while_nobody_was_at_work(house, 
             return await deputy.resume(run)
 
     call = asyncio.run(interrupted())
-    with JournalReader.open(house.home) as reader:
+    with SqliteQueries.open(house.home) as reader:
         late = next(one for one in reader.descendants(call) if one.label == "one")
     while time.time() < late.lineage.deadline:
         time.sleep(0.01)

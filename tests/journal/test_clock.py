@@ -9,10 +9,10 @@ import pytest
 from deputy.core.events import QuestionAsked, RunOpened
 from deputy.core.request import Lineage
 from deputy.journal.clock import Machine, read_clock, start_clock
-from deputy.journal.queries import out_of_time
+from deputy.journal.registry import out_of_time
 from deputy.journal.sqlite.connection import open_reader, open_writer
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 RUN = "sess_1_aaaaaa"
 
@@ -54,10 +54,10 @@ def now(home: Path, clocks: Clocks) -> float:
 
 
 def found(home: Path, at: float) -> tuple[list[str], list[str]]:
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
-        late, unanswered = out_of_time(reader, at)
+        late, unanswered, _ = out_of_time(reader, at)
     return [state.run for state in late], [state.run for state in unanswered]
 
 

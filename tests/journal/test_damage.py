@@ -17,16 +17,16 @@ from deputy.core.errors import StorageCorrupt, StorageGone, StorageTooNew
 from deputy.core.events import Record, RunOpened, Started
 from deputy.core.request import Lineage
 from deputy.core.state import State
-from deputy.journal import queries
+from deputy.journal import registry
 from deputy.journal.expire import expire_overdue
 from deputy.journal.process_identity import ProcessIdentity
-from deputy.journal.queries import list_runs
+from deputy.journal.registry import list_runs
 from deputy.journal.retention import prune
-from deputy.journal.sqlite import integrity_check
+from deputy.journal.sqlite import file_repair
 from deputy.journal.sqlite.commit_marker import read_marker
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.rows import DamagedRecord, Row, read_state
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 
 RUN = "sess_1_aaaaaa"
@@ -45,8 +45,8 @@ def read(home: Path) -> list[Record | DamagedRecord] | None:
         return None
 
 
-def reader_of(home: Path) -> JournalReader:
-    reader = JournalReader.open_any(home)
+def reader_of(home: Path) -> SqliteQueries:
+    reader = SqliteQueries.open_any(home)
     assert reader is not None
     return reader
 
@@ -112,7 +112,7 @@ def test_a_page_that_is_gone_is_refused_or_loses_nothing_unsaid(
 def late(home: Path) -> list[str]:
     """What is past its deadline, and may be ended."""
     with reader_of(home) as reader:
-        return [state.run for state in queries.out_of_time(reader, time.time() + 1e6).late]
+        return [state.run for state in registry.out_of_time(reader, time.time() + 1e6).late]
 
 
 def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[..., Path]) -> None:
@@ -122,7 +122,7 @@ def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[
     with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
         connection.execute("UPDATE runs SET state = replace(state, 'running', 'runninh') WHERE run = ?", (RUN,))
     with reader_of(home) as reader:
-        found = queries.out_of_time(reader, time.time() + 1e6).late
+        found = registry.out_of_time(reader, time.time() + 1e6).late
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
     assert [state.run for state in expire_overdue(home, found)] == [RUN, "sess_1_bbbbbb"]
     with reader_of(home) as after:
@@ -140,7 +140,7 @@ def test_a_run_of_which_not_even_its_length_is_known_keeps_nobody_from_ending_th
         connection.execute("UPDATE runs SET sum = x'00' WHERE run = ?", (RUN,))
         connection.execute("UPDATE events SET sum = x'00' WHERE run = ? AND seq > 1", (RUN,))
     with reader_of(home) as reader:
-        found = queries.out_of_time(reader, time.time() + 1e6).late
+        found = registry.out_of_time(reader, time.time() + 1e6).late
     assert [state.run for state in expire_overdue(home, found)] == ["sess_1_bbbbbb"]
     assert late(home) == [RUN]
 
@@ -154,7 +154,7 @@ def test_what_another_process_removes_meanwhile_is_not_said_to_be_damaged(filled
         assert isinstance(next(records), Record)
         assert [tree.root for tree in prune(home, time.time() + 60)] == ["sess_1_parent"]
         assert not any(isinstance(record, DamagedRecord) for record in records)
-        assert queries.outcome(reader, state) is None
+        assert reader.outcome(state) is None
         assert reader.damage == ""
 
 
@@ -167,7 +167,7 @@ def test_what_another_process_removes_while_all_is_examined_is_not_said_to_be_da
         prune(home, time.time() + 60)
         return read_state(row)
 
-    monkeypatch.setattr(integrity_check, "read_state", read_then_removed)
+    monkeypatch.setattr(file_repair, "read_state", read_then_removed)
     with reader_of(home) as reader:
         reader.examine()
         assert reader.damage == ""
@@ -189,7 +189,7 @@ def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callab
         reader_of(home).close()
         return
     with pytest.raises(StorageCorrupt, match=r"the table runs or one of its indexes is damaged .*--repair"):
-        JournalReader.open_any(home)
+        SqliteQueries.open_any(home)
 
 
 def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..., Path]) -> None:
@@ -197,7 +197,7 @@ def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("UPDATE runs SET state = ?", (b'{"run":"sess_1_aaaaaa","status":"completed"}',))
     connection.close()
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         state = reader.state(RUN)
@@ -252,7 +252,7 @@ def test_a_damaged_log_is_refused_by_all_that_read_or_write(home: Path, tmp_path
         place = chance.randrange(len(content))
         flipped = content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :]
         log.write_bytes(flipped)
-        for use in (JournalReader.open, JournalReader.open_any, SqliteJournal):
+        for use in (SqliteQueries.open, SqliteQueries.open_any, SqliteJournal):
             (left / "journal.db-shm").unlink(missing_ok=True)
             with pytest.raises(StorageCorrupt, match=r"its end is missing, with record 41 of .*deputy doctor --repair"):
                 use(left)
@@ -275,7 +275,7 @@ def test_a_log_that_lost_its_end_is_refused(home: Path, tmp_path: Path, how: str
         log.write_bytes(kept if how == "cut" else kept + bytes(len(content) - len(kept)))
     (left / "journal.db-shm").unlink(missing_ok=True)
     with pytest.raises(StorageCorrupt, match="its end is missing, with record 41 of"):
-        JournalReader.open_any(left)
+        SqliteQueries.open_any(left)
 
 
 def test_a_log_that_never_had_more_is_not_said_to_have_lost_anything(home: Path, tmp_path: Path) -> None:
@@ -300,13 +300,13 @@ def test_what_is_removed_between_two_looks_is_not_missed(
     filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = filled(ended=True)
-    probe = JournalReader.probe
+    probe = SqliteQueries.probe
 
-    def removed_first(reader: JournalReader) -> None:
+    def removed_first(reader: SqliteQueries) -> None:
         prune(home, time.time() + 60)
         probe(reader)
 
-    monkeypatch.setattr(JournalReader, "probe", removed_first)
+    monkeypatch.setattr(SqliteQueries, "probe", removed_first)
     assert read(home) == []
 
 
@@ -330,11 +330,11 @@ def test_a_journal_that_was_lost_is_not_started_anew_unasked(
         asyncio.run(write())
     if how == "missing" or witness == "mark":
         with pytest.raises(StorageCorrupt, match=f"it is {how}, though .*deputy doctor --repair"):
-            JournalReader.open_any(left)
+            SqliteQueries.open_any(left)
     for path in left.glob("journal.db*"):
         path.unlink()
     asyncio.run(write())
-    reader = JournalReader.open_any(left)
+    reader = SqliteQueries.open_any(left)
     assert reader is not None
     with reader:
         assert (len(reader.live()), reader.damage) == (1, "")

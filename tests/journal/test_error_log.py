@@ -10,8 +10,9 @@ from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded, Resumed, Returned, RunOpened
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
+from deputy.engine.ports.queries import ErrorContext, LoggedErrorRow
 from deputy.journal.clock import Clock
-from deputy.journal.error_log import ErrorContext, LoggedErrorRow, alike, form, grouped, read
+from deputy.journal.error_log import alike, form, grouped
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 RUN = "sess_1_aaaaaa"
@@ -37,7 +38,7 @@ def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
             await journal.finish(lease, "returned:0", Returned(outcome=outcome))
             await journal.log(RUN, replace(FINAL, code="INTERNAL_ERROR"), trace="Traceback: here")
             await journal.log("sess_0_nobody", ERROR)
-            return await journal.read(lambda reader: read(reader, 10))
+            return await journal.read(lambda reader: reader.errors(10))
 
     logged = asyncio.run(main())
     assert [(error.code, error.count) for error in logged] == [
@@ -70,7 +71,7 @@ def test_an_error_that_a_run_meets_and_ends_with_counts_once_in_each_of_its_roun
             await journal.append(lease, "resumed:1", Resumed(round=1))
             await journal.append(lease, "m1", ModelCallEnded(model="m", error=FINAL))
             await journal.finish(lease, "returned:1", Returned(outcome=outcome))
-            return await journal.read(lambda reader: read(reader, 10))
+            return await journal.read(lambda reader: reader.errors(10))
 
     assert {error.code: error.count for error in asyncio.run(main())} == {"OVERLOADED": 2, "BAD_KEY": 2}
 

@@ -23,8 +23,8 @@ from deputy.journal import home as homes
 from deputy.journal.retention import prune_expired
 from deputy.journal.sqlite import schema
 from deputy.journal.sqlite.connection import meaning, open_writer
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -83,7 +83,7 @@ def test_a_symlinked_home_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageDenied, match=r"symbolic link.*DEPUTY_HOME"):
         SqliteJournal(tmp_path / "home")
     with pytest.raises(StorageDenied, match="symbolic link"):
-        JournalReader.open(tmp_path / "home")
+        SqliteQueries.open(tmp_path / "home")
 
 
 def test_a_foreign_home_is_refused(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_home_that_cannot_be_made_is_named_with_the_way_out(tmp_path: Path) ->
 def test_a_corrupt_journal_is_named_with_the_way_out_and_left_as_it_is(home: Path, content: bytes) -> None:
     home.mkdir(0o700)
     (home / "journal.db").write_bytes(content)
-    for use in (SqliteJournal, JournalReader.open):
+    for use in (SqliteJournal, SqliteQueries.open):
         with pytest.raises(StorageCorrupt, match=r"journal\.db.*deputy doctor --repair"):
             use(home)
     assert (home / "journal.db").read_bytes() == content
@@ -129,7 +129,7 @@ def test_a_newer_journal_is_refused_and_left_as_it_is(filled: Callable[..., Path
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = (home / "journal.db").read_bytes()
-    for use in (SqliteJournal, JournalReader.open):
+    for use in (SqliteJournal, SqliteQueries.open):
         with pytest.raises(StorageTooNew, match=r"version 99.*Upgrade"):
             use(home)
     assert (home / "journal.db").read_bytes() == before
@@ -148,7 +148,7 @@ def test_a_database_of_somebody_else_is_refused(home: Path) -> None:
 def test_opening_rewrites_nothing(filled: Callable[..., Path]) -> None:
     home = filled(turns=20, ended=True)
     before = (home / "journal.db").read_bytes()
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         assert reader.live() == []
@@ -178,14 +178,14 @@ def test_of_many_that_make_the_journal_at_once_one_does_and_none_fails(home: Pat
 def test_an_empty_file_becomes_a_journal(home: Path) -> None:
     home.mkdir(0o700)
     (home / "journal.db").touch(0o600)
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         assert reader.live() == []
 
 
 def test_a_missing_home_is_read_as_empty_and_not_made(home: Path) -> None:
-    assert JournalReader.open(home) is None
+    assert SqliteQueries.open(home) is None
     assert not home.exists()
 
 
@@ -199,7 +199,7 @@ def test_a_whole_write_leaves_the_old_file_when_it_fails(home: Path, tmp_path: P
 
 
 @pytest.mark.rule("disk")
-@pytest.mark.parametrize("use", [SqliteJournal, JournalReader.open])
+@pytest.mark.parametrize("use", [SqliteJournal, SqliteQueries.open])
 def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
     filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, use: Callable[[Path], object]
 ) -> None:
@@ -208,7 +208,7 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
     monkeypatch.setattr(schema, "MIGRATIONS", newer)
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     opened = use(home)
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         assert len(list(reader.records("sess_1_aaaaaa"))) == 27
@@ -219,7 +219,7 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
     connection.close()
     if isinstance(opened, SqliteJournal):
         asyncio.run(opened.close())
-    elif isinstance(opened, JournalReader):
+    elif isinstance(opened, SqliteQueries):
         opened.close()
 
 
@@ -230,8 +230,8 @@ def test_a_journal_from_before_the_first_release_is_refused_and_left_as_it_is(fi
         connection.execute(f"PRAGMA user_version = {schema.FIRST_VERSION - 1}")
     connection.close()
     before = (home / "journal.db").read_bytes()
-    for use in (SqliteJournal, JournalReader.open):
-        with pytest.raises(StorageCorrupt, match=r"old version 4.*Move it away"):
+    for use in (SqliteJournal, SqliteQueries.open):
+        with pytest.raises(StorageCorrupt, match=r"old version 6.*Move it away"):
             use(home)
     assert (home / "journal.db").read_bytes() == before
 
@@ -244,7 +244,7 @@ def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], mon
         patch.setattr(schema, "VERSION", schema.VERSION + 1)
         with pytest.raises(StorageError):
             SqliteJournal(home)
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         assert len(list(reader.records("sess_1_aaaaaa"))) == 7
@@ -262,7 +262,7 @@ def test_a_journal_that_is_no_file_is_refused_without_waiting(tmp_path, kind):
     else:
         path.mkdir()
     with pytest.raises(StorageDenied, match=r"it is not a regular file\. Move it away"):
-        JournalReader.open(folder)
+        SqliteQueries.open(folder)
     with pytest.raises(StorageDenied, match=r"it is not a regular file\. Move it away"):
         open_writer(folder, "group")
 
@@ -279,7 +279,7 @@ def test_a_home_that_can_only_be_read_is_read(filled: Callable[..., Path]) -> No
         os.chown(home / "journal.db", 12345, 12345)
         os.seteuid(12345)
     try:
-        reader = JournalReader.open(home)
+        reader = SqliteQueries.open(home)
         assert reader is not None
         with reader:
             assert len(reader.live()) == 1
@@ -299,12 +299,12 @@ def test_a_journal_that_this_process_writes_is_never_read_as_one_at_rest(filled:
     # Room for the journal itself, and for nothing beside it.
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
     try:
-        reader = JournalReader.open(home)
+        reader = SqliteQueries.open(home)
         assert reader is not None
         with reader:
             assert len(reader.live()) == 1
         with pytest.raises(StorageError):
-            JournalReader.open(home, is_written=True)
+            SqliteQueries.open(home, is_written=True)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

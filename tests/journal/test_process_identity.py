@@ -6,7 +6,6 @@ import sys
 from msgspec.structs import replace
 
 from deputy.journal.process_identity import ProcessIdentity, is_gone, this_process
-from deputy.journal.sqlite.reader import LeaseHolder
 
 
 def test_a_process_is_there_until_it_is_gone() -> None:
@@ -39,11 +38,3 @@ def test_a_name_is_read_back() -> None:
     assert this_process().name != mine.name
     for name in ("", "a/b", "a/b/c/d/e", "a/b/1/d/e/f"):
         assert ProcessIdentity.named(name) is None
-
-
-def test_a_silent_holder_is_left_after_a_while() -> None:
-    mine = this_process().name
-    assert not LeaseHolder(owner=mine, epoch=1, beat=100.0).is_orphaned(110.0)
-    assert LeaseHolder(owner=mine, epoch=1, beat=100.0).is_orphaned(116.0)
-    assert LeaseHolder(owner=mine, epoch=1, beat=None).is_orphaned(100.0)
-    assert LeaseHolder(owner="", epoch=1, beat=100.0).is_orphaned(100.0)

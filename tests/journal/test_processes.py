@@ -13,11 +13,11 @@ import pytest
 from deputy.core.errors import LeaseHeld
 from deputy.core.events import Noted, Record
 from deputy.core.state import replay
+from deputy.engine.ports.queries import DamagedRecord
 from deputy.engine.recover import shown_status
-from deputy.journal.queries import list_runs
-from deputy.journal.sqlite.reader import JournalReader
-from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.registry import list_runs
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -29,7 +29,7 @@ def start(home: Path, run: str, *options: str) -> subprocess.Popen[str]:
 
 def check(home: Path, run: str, acknowledged: list[str]) -> int:
     """Every acknowledged record is there and whole, the sequence has no holes, and the state follows from it."""
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         records = list(reader.records(run))
@@ -104,7 +104,7 @@ def test_a_frozen_process_that_lost_its_lease_writes_nothing_when_it_wakes(tmp_p
         child.stdin.write("go\n")
         child.stdin.flush()
         assert child.stdout.readline() == f"lost {run}\n"
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         keys = [record.key for record in reader.records(run) if isinstance(record, Record)]
@@ -122,7 +122,7 @@ def test_a_killed_process_is_seen_to_be_dead_at_once(tmp_path: Path) -> None:
 
 
 def status_of(home: Path, run: str) -> str:
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         (standing,) = list_runs(reader)

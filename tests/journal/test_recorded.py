@@ -20,8 +20,8 @@ from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Outcome
 from deputy.core.state import replay
 from deputy.journal.home import JOURNAL
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.rows import state_row
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 from deputy.models.script_model import ScriptModel
 
@@ -31,7 +31,7 @@ MODEL = "script:recorded"
 
 def records_of(folder: Path) -> dict[str, list[Record]]:
     """All records of a journal, by run."""
-    with JournalReader.open(folder) as reader:
+    with SqliteQueries.open(folder) as reader:
         return {run: [one for one in reader.records(run) if isinstance(one, Record)] for run in reader.ids()}
 
 
@@ -83,7 +83,7 @@ def test_every_key_is_a_listed_one(home: Path) -> None:
 
 
 def test_stored_states_are_the_fold_of_their_records(home: Path) -> None:
-    with JournalReader.open(home) as reader:
+    with SqliteQueries.open(home) as reader:
         stored = {run: reader.state(run) for run in reader.ids()}
     assert stored == {run: replay(records) for run, records in records_of(home).items()}
     statuses = {state.label: state.status for state in stored.values()}

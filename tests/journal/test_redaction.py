@@ -22,8 +22,8 @@ from deputy.core.events import (
 from deputy.core.outcome import Failed
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 RUN, CHILD = "sess_1_root00", "sess_1_child0"
 KNOWN = f"made-up {made_up(20, seed=5)}"
@@ -47,7 +47,7 @@ def test_no_secret_reaches_a_file_beside_the_journal(tmp_path: Path, monkeypatch
 def test_records_are_stored_and_returned_exactly(tmp_path: Path) -> None:
     lines = [line for line, _ in secret_lines()]
     asyncio.run(write(tmp_path / "home", lines))
-    reader = JournalReader.open(tmp_path / "home")
+    reader = SqliteQueries.open(tmp_path / "home")
     assert reader is not None
     with reader:
         assert [reader.get(CHILD, f"note {number}").event for number in range(len(lines))] == [

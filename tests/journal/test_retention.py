@@ -14,8 +14,8 @@ from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.journal import retention
 from deputy.journal.clock import Clock
 from deputy.journal.retention import DAY_SECONDS, pin, prune, prune_expired
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import add_note, files_of, scratchpad_path
 
 NOW = 1_000_000_000.0
@@ -53,7 +53,7 @@ def make(home: Path, root: str, *, days_ago: float, ending: str = "completed", d
 
 
 def runs(home: Path) -> set[str]:
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         return {state.run for state in (*reader.live(), *reader.ended(100))}
@@ -96,7 +96,7 @@ def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
 def test_the_latest_of_the_ended_are_listed(tmp_path: Path) -> None:
     for name, days in (("b", 3), ("a", 9), ("c", 1)):
         make(tmp_path / "home", name, days_ago=days)
-    reader = JournalReader.open(tmp_path / "home")
+    reader = SqliteQueries.open(tmp_path / "home")
     assert reader is not None
     with reader:
         assert [state.run for state in reader.ended(4)] == ["b", "bc", "c", "cc"]

@@ -25,8 +25,8 @@ from deputy.core.events import (
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.state import State
 from deputy.journal.sqlite import sqlite_journal
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import (
     Transcript,
     add_note,
@@ -43,7 +43,7 @@ RUN = "sess_1_aaaaaa"
 
 
 def read(home: Path) -> Transcript:
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         transcript = transcribe(reader.records(RUN))

@@ -7,8 +7,7 @@ import pytest
 from tests.project_tasks.conftest import Project, call, returned, turn, write
 
 from deputy.core.serialize import return_dict
-from deputy.journal.queries import outcome
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.project_tasks.orchestrator import CommandResult
 
 REPORT = ".deputy/work/001_cache_the_index/report.md"
@@ -22,7 +21,7 @@ def hand_to(agent: str, **more: Any) -> dict[str, Any]:
 
 def tree(project: Project, ended: CommandResult) -> list[tuple[int, str, str, list[str]]]:
     """Depth, agent, status and path of every delegation of a session, from the top down."""
-    with JournalReader.open(project.home) as reader:
+    with SqliteQueries.open(project.home) as reader:
         states = sorted(reader.tree(ended.outcome.session_id), key=lambda state: state.lineage.depth)
         return [(state.lineage.depth, state.agent, state.status, list(state.lineage.names)) for state in states]
 
@@ -203,10 +202,10 @@ def test_the_errors_of_a_child_are_seen_by_its_caller_at_every_depth(project: Pr
         {"when": IMPLEMENTER, "turns": [turn("", hand_to("git-workflow-manager", **breaks)), failed]},
         {"when": EXECUTOR, "turns": [turn("", hand_to("implementer", **breaks)), failed]},
     )
-    with JournalReader.open(project.home) as reader:
+    with SqliteQueries.open(project.home) as reader:
         states = {state.agent: state for state in reader.tree(ended.outcome.session_id)}
         ids = {agent: state.run for agent, state in states.items()}
-        assert {outcome(reader, state).status for state in states.values()} == {"failed"}
+        assert {reader.outcome(state).status for state in states.values()} == {"failed"}
     for caller, child in (("implement-1", "implementer"), ("implementer", "git-workflow-manager")):
         (given,) = told(project, caller)
         (result,) = given["results"]

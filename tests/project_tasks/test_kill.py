@@ -11,9 +11,8 @@ import pytest
 from tests.project_tasks.conftest import Project, returned, turn, write
 
 from deputy.core.project_task import begun
-from deputy.journal.queries import list_runs
-from deputy.journal.queries import outcome as outcome_of
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 REPORT, CODE = ".deputy/work/001_cache_the_index/report.md", "code.py"
 FLOW = [
@@ -100,12 +99,12 @@ class Shell:
 
     def proven(self) -> dict[str, str]:
         """How every run stands, by its id: the status of an outcome only where one is on record."""
-        reader = JournalReader.open(self.project.home)
+        reader = SqliteQueries.open(self.project.home)
         if reader is None:
             return {}
         with reader:
             states = [standing.state for standing in list_runs(reader, ended=100)]
-            ends = {state.run: outcome_of(reader, state) for state in states}
+            ends = {state.run: reader.outcome(state) for state in states}
         return {run: "live" if end is None else end.status for run, end in ends.items()}
 
 

@@ -11,7 +11,7 @@ from deputy.core.events import Record
 from deputy.core.outcome import Completed, Rejected
 from deputy.core.project_task import abandoned, reopened
 from deputy.engine.history import remembered
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 
 FOLDER = ".deputy/work/001_cache_the_index"
@@ -227,7 +227,7 @@ def test_an_answer_that_the_state_of_the_task_refused_is_not_given_under_a_later
     assert project.resume(session_id, "Blue.").status == "blocked"
     project.tasks.change(1, lambda task: reopened(task, AT))
     assert project.resume(session_id, "Red.").status == "completed"
-    reader = JournalReader.open(project.home)
+    reader = SqliteQueries.open(project.home)
     assert reader is not None
     with reader:
         transcript = transcribe(reader.records(session_id))

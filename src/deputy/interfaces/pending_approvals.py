@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deputy.core.approval import Decision
 from deputy.core.errors import UnknownRun, Unquoted, UsageError
@@ -12,7 +12,7 @@ from deputy.core.state import ASKED, answer_key
 if TYPE_CHECKING:
     from deputy.core.approval import ApprovalRequest, Choice
     from deputy.core.state import State
-    from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+    from deputy.engine.ports import Journal
 
 
 class PendingApproval(NamedTuple):
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     decision: Decision
 
 
-async def find_pending(journal: SqliteJournal, run: str, key: str = "") -> PendingApproval | None:
+async def find_pending(journal: Journal[Any], run: str, key: str = "") -> PendingApproval | None:
     """The pending approval of a run, else of its descendants; `key` selects one of several."""
     state = await journal.state(run)
     if state is None:
@@ -53,7 +53,7 @@ async def find_pending(journal: SqliteJournal, run: str, key: str = "") -> Pendi
     return found[0] if found else None
 
 
-async def all_asking(journal: SqliteJournal, run: str) -> list[PendingApproval]:
+async def all_asking(journal: Journal[Any], run: str) -> list[PendingApproval]:
     """Every pending approval of a run and its descendants."""
     state = await journal.state(run)
     if state is None:
@@ -61,11 +61,11 @@ async def all_asking(journal: SqliteJournal, run: str) -> list[PendingApproval]:
     return [*await asking_of(journal, state), *await _asking_below(journal, run)]
 
 
-async def _asking_below(journal: SqliteJournal, run: str) -> list[PendingApproval]:
+async def _asking_below(journal: Journal[Any], run: str) -> list[PendingApproval]:
     return [one for below in await journal.descendants(run) for one in await asking_of(journal, below)]
 
 
-async def asking_of(journal: SqliteJournal, state: State) -> list[PendingApproval]:
+async def asking_of(journal: Journal[Any], state: State) -> list[PendingApproval]:
     """The pending approvals of one run."""
     found: list[PendingApproval] = []
     for key in [key for key, topic in state.waits.items() if topic == APPROVAL]:

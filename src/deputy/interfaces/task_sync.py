@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import Queries
     from deputy.project_tasks.sync import RecordedOutcome
     from deputy.project_tasks.task_file import TaskFile
 
@@ -21,28 +21,27 @@ def sync_tasks(project: Path, home: Path | None = None) -> None:
     if not unsettled(tasks):
         return
     from deputy.journal.home import home_path
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.stores import open_queries
 
-    reader = JournalReader.open_any(home_path() if home is None else home)
-    if reader is not None:
-        with reader:
-            sync_from(reader, tasks)
+    queries = open_queries(home_path() if home is None else home)
+    if queries is not None:
+        with queries:
+            sync_from(queries, tasks)
 
 
-def sync_from(reader: JournalReader, tasks: TaskFile) -> None:
-    """The same with an open reader."""
+def sync_from(queries: Queries, tasks: TaskFile) -> None:
+    """The same with an open queries."""
     from deputy.project_tasks.sync import sync_tasks
 
-    sync_tasks(tasks, lambda session_id: _ending(reader, session_id))
+    sync_tasks(tasks, lambda session_id: _ending(queries, session_id))
 
 
-def _ending(reader: JournalReader, session_id: str) -> RecordedOutcome | None:
+def _ending(queries: Queries, session_id: str) -> RecordedOutcome | None:
     from deputy.core.request import timestamp
-    from deputy.journal.queries import outcome
     from deputy.project_tasks.sync import RecordedOutcome
 
-    state = reader.state(session_id)
-    ended = None if state is None else outcome(reader, state)
+    state = queries.state(session_id)
+    ended = None if state is None else queries.outcome(state)
     if state is None or ended is None:
         return None
     at = state.requested_at if state.ended_at is None else state.ended_at

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, json
+from msgspec import UNSET, Struct, json, structs
 
 from deputy.core.events import errors_of
 from deputy.core.request import timestamp
-from deputy.journal.sqlite.rows import DamagedRecord, error_sum, is_whole_error, read_event
+from deputy.engine.ports.queries import DamagedRecord, ErrorContext, LoggedErrorRow, Severity
+from deputy.journal.sqlite.rows import error_sum, is_whole_error, read_event
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,41 +18,14 @@ if TYPE_CHECKING:
 
     from deputy.core.errors import Error
     from deputy.core.state import State
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.journal.sqlite.rows import Row
 
-Severity: TypeAlias = Literal["warning", "error"]
 _TRACE_LENGTH = 16_000
 _STEPS_WITH_ERRORS = (
     "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?1"
     " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
     " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?2)"
 )
-
-
-class ErrorContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an error happened."""
-
-    command: str = ""
-    subagent: str = ""
-    task_number: int | None = None
-    session_id: str = ""
-    timeout: float | None = None
-
-
-class LoggedErrorRow(Struct, frozen=True, kw_only=True):
-    """A row of the log: the last occurrence of an error."""
-
-    id: str
-    first_at: float
-    last_at: float
-    count: int
-    severity: Severity
-    type: str
-    code: str
-    message: str
-    recommendation: str
-    context: ErrorContext
-    trace: str = ""
 
 
 class _Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,34 +93,16 @@ def form(logged: LoggedErrorRow) -> dict[str, Any]:
     }
 
 
-def read(reader: JournalReader, limit: int) -> list[LoggedErrorRow]:
-    """The latest errors, newest first; a damaged row is left out and noted in the reader."""
-    logged: list[LoggedErrorRow] = []
-    for row in reader.errors(limit):
-        name, first_at, last_at, count, body, _ = row
-        try:
-            said = json.decode(body, type=_Body) if is_whole_error(row) else None
-        except ValueError:
-            said = None
-        if said is None:
-            reader.note_damage(f"error {name!r}", "its checksum does not fit")
-            continue
-        logged.append(
-            LoggedErrorRow(
-                id=name,
-                first_at=first_at,
-                last_at=last_at,
-                count=count,
-                severity=said.severity,
-                type=said.type,
-                code=said.code,
-                message=said.message,
-                recommendation=said.recommendation,
-                context=said.context,
-                trace=said.trace,
-            )
-        )
-    return logged
+def read_row(row: Row) -> LoggedErrorRow | None:
+    """The error of a row; None when the row is damaged."""
+    name, first_at, last_at, count, body, _ = row
+    try:
+        logged = json.decode(body, type=_Body) if is_whole_error(row) else None
+    except ValueError:
+        return None
+    if logged is None:
+        return None
+    return LoggedErrorRow(id=name, first_at=first_at, last_at=last_at, count=count, **structs.asdict(logged))
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

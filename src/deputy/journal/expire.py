@@ -11,12 +11,12 @@ from deputy.core.messages import NO
 from deputy.core.results import Result
 from deputy.core.state import answer_key
 from deputy.engine.partial_result import late_ending
-from deputy.journal import home, queries, transcript
+from deputy.engine.ports.queries import DamagedRecord
+from deputy.journal import home, transcript
 from deputy.journal.clock import start_clock
 from deputy.journal.process_identity import this_process
 from deputy.journal.sqlite import connection as connections
-from deputy.journal.sqlite.reader import STALE_SECONDS, JournalReader
-from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.sqlite.sqlite_queries import STALE_SECONDS, SqliteQueries
 from deputy.journal.sqlite.transaction import SqliteLease, Transaction
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ def _end(folder: Path, found: Iterable[State], end: _End) -> list[State]:
     try:
         with connections.typed(path):
             ended = [state for state in found if _ended_one(connection, path, state, end)]
-            reader = JournalReader(connection, path)
+            queries = SqliteQueries(connection, path)
             for state in ended:
-                write_ended_transcript(folder, reader, state.run)
+                write_ended_transcript(folder, queries, state.run)
         return ended
     finally:
         connection.close()
 
 
-def write_ended_transcript(folder: Path, reader: JournalReader, run: str) -> None:
+def write_ended_transcript(folder: Path, queries: SqliteQueries, run: str) -> None:
     """Write the transcript file of a subagent that has ended."""
-    made = transcript.of_ended(reader, run)
+    made = transcript.of_ended(queries, run)
     if made is not None:
         transcript.write_transcript(folder, made)
 
@@ -79,12 +79,12 @@ def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _En
 
 def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     """End a run, unless it has changed since it was read. Its lease becomes void: its process writes nothing more."""
-    reader = JournalReader(tx.connection, path)
-    state = _as_it_is(tx, reader, seen.run)
+    queries = SqliteQueries(tx.connection, path)
+    state = _as_it_is(tx, queries, seen.run)
     if state is None or not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
         return False
     outcome = late_ending(
-        state, _events(reader, seen.run), _results(reader, state), reader.descendants(seen.run), at.clock
+        state, _events(queries, seen.run), _results(queries, state), queries.descendants(seen.run), at.clock
     )
     lease = _take_lease(tx, state, at)
     _return(tx, lease, outcome, at)
@@ -98,13 +98,13 @@ def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     """
     from deputy.engine.resume_gate import unapproved_ending
 
-    reader = JournalReader(tx.connection, path)
-    state = _as_it_is(tx, reader, seen.run)
+    queries = SqliteQueries(tx.connection, path)
+    state = _as_it_is(tx, queries, seen.run)
     if state is None or not state.waits or state.answer_by is None or state.answer_by > at.clock:
         return False
     for key, topic in state.waits.items():
         tx.send(state.run, topic, answer_key(key), NO)
-    outcome = unapproved_ending(state, _events(reader, state.run))
+    outcome = unapproved_ending(state, _events(queries, state.run))
     if outcome is None or tx.is_held(state.run) or tx.has_other(state.run, NO):
         return False
     lease = _take_lease(tx, state, at)
@@ -114,8 +114,8 @@ def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     return True
 
 
-def _as_it_is(tx: Transaction, reader: JournalReader, run: str) -> State | None:
-    known = reader.state(run)
+def _as_it_is(tx: Transaction, queries: SqliteQueries, run: str) -> State | None:
+    known = queries.state(run)
     if known is None:
         return None
     now = SqliteLease(run, 0, known)
@@ -123,8 +123,8 @@ def _as_it_is(tx: Transaction, reader: JournalReader, run: str) -> State | None:
     return now.state
 
 
-def _events(reader: JournalReader, run: str) -> list[Event]:
-    return [record.event for record in reader.records(run) if not isinstance(record, DamagedRecord)]
+def _events(queries: SqliteQueries, run: str) -> list[Event]:
+    return [record.event for record in queries.records(run) if not isinstance(record, DamagedRecord)]
 
 
 def _take_lease(tx: Transaction, state: State, at: Moment) -> SqliteLease:
@@ -142,11 +142,11 @@ def _return(tx: Transaction, lease: SqliteLease, outcome: Outcome, at: Moment) -
     tx.release(lease)
 
 
-def _results(reader: JournalReader, state: State) -> list[Result]:
+def _results(queries: SqliteQueries, state: State) -> list[Result]:
     """The results of the ended children of a run."""
     if not state.counts.children:
         return []
-    children = [(child.label, queries.outcome(reader, child)) for child in reader.children(state.run)]
+    children = [(child.label, queries.outcome(child)) for child in queries.children(state.run)]
     return [Result(label=label, outcome=outcome) for label, outcome in children if outcome is not None]
 
 

@@ -11,9 +11,9 @@ from msgspec import Raw
 from deputy.core.errors import UsageError
 from deputy.core.events import encode
 from deputy.core.request import timestamp
+from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal.home import explain
-from deputy.journal.queries import show_run
-from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.registry import show_run
 from deputy.journal.transcript import markdown, safe_id, shown_label, transcribe
 from deputy.processes.outgoing import outgoing_json, outgoing_text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Record
     from deputy.core.state import State
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import Queries
 
 SCHEMA = 1
 """The version of the folder's format."""
@@ -31,7 +31,7 @@ SCHEMA = 1
 BELOW = "subagents"
 
 
-def export(reader: JournalReader, state: State, place: Path, now: float) -> dict[str, Any]:
+def export(queries: Queries, state: State, place: Path, now: float) -> dict[str, Any]:
     """Write a run and its descendants into a new folder; returns the content of its `export.json`."""
     try:
         place.mkdir(0o700, parents=False)
@@ -42,7 +42,7 @@ def export(reader: JournalReader, state: State, place: Path, now: float) -> dict
     except OSError as error:
         explain(place, error)
     try:
-        return _fill(reader, state, place, now)
+        return _fill(queries, state, place, now)
     except BaseException as error:
         # An incomplete export would look complete.
         rmtree(place, ignore_errors=True)
@@ -51,9 +51,9 @@ def export(reader: JournalReader, state: State, place: Path, now: float) -> dict
         raise
 
 
-def _fill(reader: JournalReader, top: State, place: Path, now: float) -> dict[str, Any]:
+def _fill(queries: Queries, top: State, place: Path, now: float) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
-    below = reader.descendants(top.run)
+    below = queries.descendants(top.run)
     if below:
         (place / BELOW).mkdir(0o700)
     for state in (top, *below):
@@ -62,7 +62,7 @@ def _fill(reader: JournalReader, top: State, place: Path, now: float) -> dict[st
         folder = place if state is top else place / name
         if state is not top:
             folder.mkdir(0o700)
-        _write_run(reader, state, folder, now)
+        _write_run(queries, state, folder, now)
         runs.append(
             {
                 "session_id": state.run,
@@ -77,10 +77,10 @@ def _fill(reader: JournalReader, top: State, place: Path, now: float) -> dict[st
     return text
 
 
-def _write_run(reader: JournalReader, state: State, folder: Path, now: float) -> None:
-    _write(folder / "events.jsonl", map(_line, reader.records(state.run)))
-    _write(folder / "outcome.json", [_pretty(show_run(reader, state.run))])
-    transcript = transcribe(reader.records(state.run))
+def _write_run(queries: Queries, state: State, folder: Path, now: float) -> None:
+    _write(folder / "events.jsonl", map(_line, queries.records(state.run)))
+    _write(folder / "outcome.json", [_pretty(show_run(queries, state.run))])
+    transcript = transcribe(queries.records(state.run))
     if transcript is None:
         return
     _write(folder / "transcript.json", [_pretty(transcript)])

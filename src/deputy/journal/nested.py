@@ -11,9 +11,9 @@ from deputy.core.events import Admitted, RunOpened
 from deputy.core.limits import NOTHING, Amount, Budget, Resource
 from deputy.core.request import Nesting
 from deputy.journal import home
-from deputy.journal.queries import statuses
+from deputy.journal.registry import statuses
 from deputy.journal.sqlite import connection as connections
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,18 +32,18 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
 
     Check and reservation are one transaction in the journal of that run, so two processes never get the same budget.
     """
-    reader = JournalReader.open(folder)
-    if reader is None:
+    queries = SqliteQueries.open(folder)
+    if queries is None:
         raise NotAdmitted(f"Run {run} started this process, but {folder} has no journal of it; nothing was started")
     path = folder / home.JOURNAL
-    with reader, connections.typed(path):
+    with queries, connections.typed(path):
         connection = connections.open_writer(folder, "group")
         try:
             connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
-            state = reader.state(run)
+            state = queries.state(run)
             if state is None or state.lineage is None:
                 raise NotAdmitted(f"Run {run} started this process, but is not in {path}; nothing was started")
-            budget = _left(reader, state, max_spawns)
+            budget = _left(queries, state, max_spawns)
             held = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
             row = (nested, run, state.lineage.root_id, json.encode(held))
             connection.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", row)
@@ -53,38 +53,38 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
     return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live)
 
 
-def nested_amounts(reader: JournalReader, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
+def nested_amounts(queries: SqliteQueries, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
     """The nested runs of a tree: id, the run that started its process, and the amount it counts for.
 
     A live one, or one in another journal, counts for its whole reservation; an ended one for its usage.
     """
-    for nested, above, body in reader.nested(root) if depth < _DEEPEST else ():
-        state = reader.state(nested)
-        is_over = state is not None and (not state.is_live or statuses(reader, [state])[0].is_orphaned)
+    for nested, above, body in queries.nested(root) if depth < _DEEPEST else ():
+        state = queries.state(nested)
+        is_over = state is not None and (not state.is_live or statuses(queries, [state])[0].is_orphaned)
         try:
             held = json.decode(body, type=Amount)
         except (DecodeError, TypeError) as error:
             # If it were skipped, its reservation could be spent twice.
-            raise StorageCorrupt(str(reader.path), f"the reservation of {nested!r} cannot be read") from error
-        yield nested, above, _total(reader, state, depth) if state is not None and is_over else held
+            raise StorageCorrupt(str(queries.path), f"the reservation of {nested!r} cannot be read") from error
+        yield nested, above, _total(queries, state, depth) if state is not None and is_over else held
 
 
-def _total(reader: JournalReader, top: State, depth: int) -> Amount:
+def _total(queries: SqliteQueries, top: State, depth: int) -> Amount:
     """The usage of a nested run with its descendants; an agent counts as a spawn itself."""
-    tree = {state.run: state for state in reader.tree(top.run)}
-    used = _used(reader, tree, top.run, depth + 1).get(top.run, NOTHING)
+    tree = {state.run: state for state in queries.tree(top.run)}
+    used = _used(queries, tree, top.run, depth + 1).get(top.run, NOTHING)
     return used + Amount(spawns=int(top.command not in _NO_AGENTS))
 
 
-def _left(reader: JournalReader, state: State, max_spawns: int) -> Budget:
+def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
     """The remaining budget of a run: of its own, of its ancestors, and of the spawns of its tree."""
     root = state.run if state.lineage is None else state.lineage.root_id
-    tree = {one.run: one for one in reader.tree(root)}
-    used = _used(reader, tree, root)
+    tree = {one.run: one for one in queries.tree(root)}
+    used = _used(queries, tree, root)
     left: dict[str, int] = {"spawns": max_spawns - used.get(root, NOTHING).spawns}
     above: str | None = state.run
     while above is not None and above in tree:
-        caps = _budget(reader, above)
+        caps = _budget(queries, above)
         for name in _RESOURCES:
             cap, spent = getattr(caps, name), getattr(used.get(above, NOTHING), name)
             if cap is not None:
@@ -95,7 +95,7 @@ def _left(reader: JournalReader, state: State, max_spawns: int) -> Budget:
     return Budget(**{name: max(0, rest) for name, rest in left.items()})
 
 
-def _used(reader: JournalReader, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
+def _used(queries: SqliteQueries, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
     """The usage of each run of a tree with its descendants, nested runs included."""
     used: dict[str, Amount] = {}
 
@@ -109,14 +109,14 @@ def _used(reader: JournalReader, tree: Mapping[str, State], root: str, depth: in
         add(state.run, Amount(tokens=usage.input + usage.output, cost=usage.cost, requests=usage.requests))
         if state.parent is not None and state.status != "rejected":
             add(state.parent, Amount(spawns=1))
-    for _, above, amount in nested_amounts(reader, root, depth):
+    for _, above, amount in nested_amounts(queries, root, depth):
         add(above, amount)
     return used
 
 
-def _budget(reader: JournalReader, run: str) -> Budget:
+def _budget(queries: SqliteQueries, run: str) -> Budget:
     """The budget that a run was granted."""
-    for record in reader.records(run):
+    for record in queries.records(run):
         event = getattr(record, "event", None)
         if isinstance(event, RunOpened | Admitted):
             return event.grant.budget

@@ -50,6 +50,12 @@ def is_gone(owner: ProcessIdentity) -> bool:
     return owner.space == _space() and _started(owner.pid) != owner.started
 
 
+def has_ended(name: str) -> bool:
+    """Whether the process of this name has certainly ended."""
+    owner = ProcessIdentity.named(name)
+    return owner is None or is_gone(owner)
+
+
 def boot_id() -> str:
     """The id of this boot."""
     return _line("/proc/sys/kernel/random/boot_id") or "-"

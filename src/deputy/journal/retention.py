@@ -1,28 +1,25 @@
-"""Retention: ended runs are removed after seven days, or the configured time; pinned runs stay."""
+"""Retention: ended runs are removed with their files after a time, unless they are pinned."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct
 
 from deputy.core.errors import StorageFull, UnknownRun
 from deputy.core.state import State
 from deputy.journal import home, transcript
-from deputy.journal.process_identity import ProcessIdentity, is_gone
-from deputy.journal.run_worktrees import clear_worktrees, forget_worktree, worktree_of
+from deputy.journal.process_identity import has_ended
 from deputy.journal.sqlite import commit_marker
 from deputy.journal.sqlite.connection import open_writer, retry_while_busy, typed
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from pathlib import Path
-
-    from deputy.journal.run_worktrees import WorktreeRemover
 
     T = TypeVar("T")
 
@@ -34,6 +31,18 @@ _FREE_ELSEWHERE = (
     "Free some space on its disk, then try again: removing records needs a little space."
     " The files of the runs to remove are already deleted."
 )
+
+
+class WorktreeRemover(Protocol):
+    """Inspects and removes git worktrees."""
+
+    def holds_work(self, folder: Path) -> bool:
+        """Whether a worktree has work that is in no other place."""
+        ...
+
+    def remove(self, folder: Path) -> None:
+        """Remove a worktree."""
+        ...
 
 
 class RunTree(Struct, frozen=True, kw_only=True):
@@ -60,10 +69,10 @@ def is_prunable(tree: RunTree, before: float, pinned: set[str], *, delivered_onl
     return tree.last_at < before and tree.root not in pinned
 
 
-def find_old(reader: JournalReader, before: float, *, delivered_only: bool = False) -> list[RunTree]:
+def find_old(queries: SqliteQueries, before: float, *, delivered_only: bool = False) -> list[RunTree]:
     """The trees that may be removed, oldest first."""
-    pinned = reader.pinned()
-    trees = (RunTree(root=root, states=tuple(reader.tree(root))) for root in reader.old_roots(before))
+    pinned = queries.pinned()
+    trees = (RunTree(root=root, states=tuple(queries.tree(root))) for root in queries.old_roots(before))
     fit = [tree for tree in trees if tree.states and is_prunable(tree, before, pinned, delivered_only=delivered_only)]
     return sorted(fit, key=lambda tree: tree.last_at)
 
@@ -77,11 +86,11 @@ def prune(
     worktrees: WorktreeRemover | None = None,
 ) -> list[RunTree]:
     """Remove old trees with their files, and return them. Worktrees with unmerged work are kept."""
-    reader = JournalReader.open(folder)
-    if reader is None:
+    queries = SqliteQueries.open(folder)
+    if queries is None:
         return []
-    with reader:
-        trees = find_old(reader, before, delivered_only=delivered_only)
+    with queries:
+        trees = find_old(queries, before, delivered_only=delivered_only)
     if dry_run or not trees:
         return trees
     try:
@@ -124,7 +133,7 @@ def _free_space(folder: Path, trees: Sequence[RunTree], before: float, worktrees
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
-    """Truncate the write-ahead log, unless a reader still uses it."""
+    """Truncate the write-ahead log, unless a queries still uses it."""
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -135,44 +144,43 @@ def prune_expired(
     """Remove old runs at start-up, except undelivered ones; returns the number of trees removed."""
     home.clear_drafts(folder / home.JOURNAL)
     trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees)
-    reader = JournalReader.open(folder)
-    if reader is not None:
-        with reader:
-            gone = [
-                name for name in reader.owners() if (owner := ProcessIdentity.named(name)) is None or is_gone(owner)
-            ]
-            _write_missing_transcripts(folder, reader)
+    queries = SqliteQueries.open(folder)
+    if queries is not None:
+        with queries:
+            gone = [name for name in queries.owners() if has_ended(name)]
+            _write_missing_transcripts(folder, queries)
         if gone:
             _write(folder, lambda db: db.executemany("DELETE FROM owners WHERE owner = ?", [(name,) for name in gone]))
     return len(trees)
 
 
-def _write_missing_transcripts(folder: Path, reader: JournalReader) -> None:
+def _write_missing_transcripts(folder: Path, queries: SqliteQueries) -> None:
     """Write the transcripts that a process did not write before it died."""
-    for state in (*reader.unsettled(), *reader.ended(_LOOKED_AT)):
+    for state in (*queries.unsettled(), *queries.ended(_LOOKED_AT)):
         if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
-            made = transcript.of_ended(reader, state.run)
+            made = transcript.of_ended(queries, state.run)
             if made is not None:
                 transcript.write_transcript(folder, made)
 
 
 def pin(folder: Path, run: str, *, pinned: bool) -> None:
     """Pin a run and its tree, or unpin it."""
-    reader = JournalReader.open(folder)
-    if reader is None:
+    queries = SqliteQueries.open(folder)
+    if queries is None:
         raise UnknownRun(run)
-    with reader:
-        if not reader.knows(run):
+    with queries:
+        if not queries.knows(run):
             raise UnknownRun(run)
     query = "INSERT OR IGNORE INTO pins VALUES (?)" if pinned else "DELETE FROM pins WHERE run = ?"
     _write(folder, lambda db: db.execute(query, (run,)))
 
 
 def remove(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
-    """Remove all rows of these runs."""
+    """Remove all rows of these runs, and void the cursors of followers: ids are used again."""
     names = [(run,) for run in runs]
     for query in _REMOVALS:
         connection.executemany(query, names)
+    connection.execute("UPDATE generation SET number = number + 1")
 
 
 _REMOVALS = (
@@ -255,3 +263,54 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
         return result
     finally:
         connection.close()
+
+
+# --- worktrees --------------------------------------------------------------------------------------------------------
+
+
+def worktree_of(folder: Path, run: str) -> Path:
+    """The folder of a run's worktree, if it has one."""
+    return folder / home.WORKTREES / transcript.safe_id(run)
+
+
+def remove_worktree(place: Path, worktrees: WorktreeRemover) -> None:
+    """Remove a worktree and the file beside it."""
+    if place.is_dir():
+        worktrees.remove(place)
+    forget_worktree(place)
+
+
+def forget_worktree(place: Path) -> None:
+    """Remove the file beside a worktree."""
+    place.with_name(f"{place.name}.json").unlink(missing_ok=True)
+
+
+def clear_worktrees(folder: Path, runs: Iterable[str], worktrees: WorktreeRemover) -> None:
+    """Remove the worktrees of these runs, except those with unmerged work."""
+    for place in (worktree_of(folder, run) for run in runs):
+        if not place.is_dir() or not worktrees.holds_work(place):
+            remove_worktree(place, worktrees)
+
+
+def orphaned_worktrees(folder: Path, before: float, going: Iterable[str]) -> list[Path]:
+    """The worktrees of these runs, and unchanged ones whose runs are no longer in the journal."""
+    among = folder / home.WORKTREES
+    places = sorted(path for path in among.iterdir() if path.is_dir()) if among.is_dir() else []
+    # The journal is read after the folder: a run is recorded before its worktree is made.
+    queries = SqliteQueries.open(folder) if places else None
+    if queries is None:
+        return []
+    with queries:
+        known = set(map(transcript.safe_id, queries.ids()))
+    gone = set(map(transcript.safe_id, going))
+    return [
+        place for place in places if place.name in gone or (place.name not in known and _is_unchanged(place, before))
+    ]
+
+
+def _is_unchanged(place: Path, since: float) -> bool:
+    try:
+        return place.stat().st_mtime <= since
+    except OSError:
+        # Another process removes it at this moment.
+        return False

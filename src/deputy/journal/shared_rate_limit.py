@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from deputy.core.errors import StorageError
 from deputy.core.rate_limit import LEASE_SECONDS, SharedLimit, SlotRequest, SlotShare, SlotUse, agree, least
-from deputy.journal.process_identity import ProcessIdentity, is_gone
+from deputy.journal.process_identity import has_ended
 
 if TYPE_CHECKING:
     import asyncio
@@ -109,7 +109,7 @@ class JournalRateLimitStore:
             agreement = json.decode(row[0], type=SharedLimit) if row is not None else SharedLimit()
         except MsgspecError:
             return SharedLimit()  # damaged; the next throttling creates a new one
-        living = tuple(use for use in agreement.uses if not _is_orphaned(use.owner))
+        living = tuple(use for use in agreement.uses if not has_ended(use.owner))
         return SharedLimit(limit=agreement.limit, uses=living)
 
     def _write_agreement(self, connection: sqlite3.Connection, agreement: SharedLimit) -> None:
@@ -142,11 +142,6 @@ def read_rate_limits(connection: sqlite3.Connection) -> dict[str, HeldUntil]:
     """The held-back accounts."""
     query = "SELECT account, CAST(held_until AS REAL), CAST(limited_until AS REAL) FROM rate_limits"
     return {account: HeldUntil(until, limited) for account, until, limited in connection.execute(query).fetchall()}
-
-
-def _is_orphaned(name: str) -> bool:
-    owner = ProcessIdentity.named(name)
-    return owner is None or is_gone(owner)
 
 
 def _use(agreement: SharedLimit, owner: str) -> SlotUse | None:

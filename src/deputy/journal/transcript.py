@@ -26,8 +26,8 @@ from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Message, MessageCa
 from deputy.core.request import timestamp
 from deputy.core.serialize import usage_dict
 from deputy.core.state import BEGUN, State, apply, not_begun
+from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal import home
-from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.processes.outgoing import outgoing_json, outgoing_text, process_redactor
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.events import Record
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import Queries
 
 FOLDER = "subagent"
 _ASK = "Ask"
@@ -291,12 +291,12 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
     return path
 
 
-def of_ended(reader: JournalReader, run: str) -> Transcript | None:
+def of_ended(queries: Queries, run: str) -> Transcript | None:
     """The transcript of an ended subagent; None for a rejected run or a root run."""
-    state = reader.state(run)
+    state = queries.state(run)
     if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:
         return None
-    return transcribe(reader.records(run), state)
+    return transcribe(queries.records(run), state)
 
 
 def add_note(path: Path, content: str) -> None:

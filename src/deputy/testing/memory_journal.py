@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from msgspec import Raw, json
+from msgspec import UNSET, Raw, json
 
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageError, UnknownRun
 from deputy.core.events import (
@@ -27,16 +28,20 @@ from deputy.core.results import Result
 from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.engine.partial_result import late_ending
 from deputy.engine.ports import Writing
+from deputy.engine.ports.queries import ErrorContext, LoggedErrorRow, ProgressEvent
 from deputy.engine.recover import RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from deputy.core.errors import Error
     from deputy.core.events import Event, Requested, RunOpened
     from deputy.core.outcome import Outcome
 
     T = TypeVar("T")
+
+
+_RING = 256
 
 
 class MemoryLease:
@@ -62,12 +67,17 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.records: dict[str, list[Record]] = {}
-        self.order: dict[tuple[str, int], int] = {}
-        """The position of each record among all, by run and seq."""
+        self.log: list[Record] = []
+        """The records of all runs, in the order of their commits."""
+        self.progress: dict[str, deque[ProgressEvent]] = {}
+        self.shown = 0
+        """The number of the latest progress event."""
+        self.generation = 0
+        """Raised by every removal."""
         self.leases: dict[str, tuple[str | None, int]] = {}
         self.inbox: list[list[Any]] = []
         self.alive: set[str] = set()
-        self.errors: list[tuple[str, Error]] = []
+        self.errors: dict[tuple[str, ...], LoggedErrorRow] = {}
         self._folded: dict[str, tuple[int, State]] = {}
 
     def state(self, run: str) -> State | None:
@@ -81,10 +91,51 @@ class MemoryDisk:
         self._folded[run] = (len(records), state)
         return state
 
-    def forget(self, run: str) -> None:
-        """Remove a run."""
-        self.records.pop(run, None)
-        self._folded.pop(run, None)
+    def forget(self, runs: Collection[str]) -> None:
+        """Remove runs. Positions in the log, and numbers of progress, are then used again."""
+        for run in runs:
+            self.records.pop(run, None)
+            self.leases.pop(run, None)
+            self._folded.pop(run, None)
+        self.inbox = [message for message in self.inbox if message[0] not in runs]
+        self.log = [record for record in self.log if record.run not in runs]
+        self.progress = {run: ring for run, ring in self.progress.items() if run not in runs}
+        self.shown = max((ring[-1].number for ring in self.progress.values()), default=0)
+        self.generation += 1
+
+    def descendants(self, run: str) -> list[State]:
+        """All runs below a run, callers first."""
+        above = {run}
+        below: list[State] = []
+        for state in self.states():
+            if state.parent in above:
+                above.add(state.run)
+                below.append(state)
+        return below
+
+    def show_progress(self, run: str, at: float, body: bytes) -> None:
+        """Keep the latest progress events of a run."""
+        self.shown += 1
+        self.progress.setdefault(run, deque(maxlen=_RING)).append(ProgressEvent(self.shown, run, at, body))
+
+    def log_error(self, at: float, run: str, error: Error, trace: str) -> None:
+        """Add an error to the error log, or raise its count."""
+        code = "" if error.code is UNSET else error.code
+        key = (error.type, code, error.message)
+        known = self.errors.get(key)
+        self.errors[key] = LoggedErrorRow(
+            id=f"err_{len(self.errors) if known is None else known.id.removeprefix('err_')}",
+            first_at=at if known is None else known.first_at,
+            last_at=at,
+            count=1 if known is None else known.count + 1,
+            severity="warning" if error.recoverable else "error",
+            type=error.type,
+            code=code,
+            message=error.message,
+            recommendation=error.recommendation,
+            context=ErrorContext(session_id=run),
+            trace=trace,
+        )
 
     def states(self) -> list[State]:
         """The state of every run, oldest first."""
@@ -113,7 +164,6 @@ class MemoryJournal:
         self._trouble = trouble
         self._pending: list[_Work] = []
         self._is_dead = False
-        self.progress: list[tuple[str, bytes]] = []
         disk.alive.add(owner)
 
     def crash(self) -> None:
@@ -203,7 +253,7 @@ class MemoryJournal:
             if state is None or not state.is_live or (state.round, state.lineage) != (seen.round, seen.lineage):
                 return False
             events = [record.event for record in self._disk.records[seen.run]]
-            below = self._below(seen.run)
+            below = self._disk.descendants(seen.run)
             children = [child for child in below if child.parent == seen.run and not child.is_live]
             results = [Result(label=child.label, outcome=self._outcome(child)) for child in children]
             ending = Returned(outcome=late_ending(state, events, results, below, self._clock()))
@@ -272,16 +322,16 @@ class MemoryJournal:
 
     async def log(self, run: str, error: Error, trace: str = "") -> None:
         """Log an error."""
-        await self._commit(lambda: self._disk.errors.append((trace or run, error)))
+        await self._commit(lambda: self._disk.log_error(self._wall(), run, error, trace))
 
     async def purge(self, run: str) -> None:
         """Remove a run and its descendants."""
         below = [state.run for state in await self.descendants(run)]
-        await self._commit(lambda: [self._disk.forget(name) for name in (run, *below)])
+        await self._commit(lambda: self._disk.forget((run, *below)))
 
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers."""
-        self.progress.append((run, body))
+        self._disk.show_progress(run, self._clock(), body)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -304,9 +354,8 @@ class MemoryJournal:
         )
 
     async def descendants(self, run: str) -> Sequence[State]:
-        """All runs below a run, oldest first."""
-
-        return await self._read(lambda: self._below(run))
+        """All runs below a run, callers first."""
+        return await self._read(lambda: self._disk.descendants(run))
 
     async def records(self, run: str, after: int = 0) -> Sequence[Record]:
         """The records of a run."""
@@ -381,15 +430,6 @@ class MemoryJournal:
         self._append(lease, "requested", event)
         return lease
 
-    def _below(self, run: str) -> list[State]:
-        above = {run}
-        below: list[State] = []
-        for state in self._disk.states():
-            if state.parent in above:
-                above.add(state.run)
-                below.append(state)
-        return below
-
     def _outcome(self, state: State) -> Outcome:
         found = self._find(state.run, f"returned:{state.round}")
         if found is None or not isinstance(found.event, Returned | AdmissionRefused):
@@ -429,7 +469,7 @@ class MemoryJournal:
             event=written,
         )
         self._disk.records[lease.run].append(record)
-        self._disk.order[lease.run, record.seq] = len(self._disk.order)
+        self._disk.log.append(record)
         lease.state = apply(lease.state, record)
         if isinstance(event, Resumed):
             # Messages to an earlier round do not count for this one.

@@ -16,8 +16,8 @@ from deputy.core.outcome import Blocked, Completed, Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.interfaces.cli import deputy
 from deputy.journal.clock import Clock
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 ROOT, CHILD, ASKING, OPEN = "sess_1_rootaa", "sess_1_childa", "sess_1_asking", "sess_1_openaa"
 ERROR = Error(type="timeout", code="TIMEOUT", message="Late.", recoverable=True, recommendation="Resume it.")
@@ -92,7 +92,7 @@ def _damage(home: Path, content: bytes) -> None:
 
 
 def _examined(home: Path) -> str:
-    reader = JournalReader.open_any(home)
+    reader = SqliteQueries.open_any(home)
     assert reader is not None
     with reader:
         reader.examine()

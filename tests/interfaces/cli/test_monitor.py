@@ -10,7 +10,7 @@ import pytest
 
 from deputy.core.events import Adopted, Record, Returned
 from deputy.core.outcome import Partial
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 HUNG = Path(__file__).with_name("hung.py")
 RUN = "sess_1_hung00"
@@ -29,7 +29,7 @@ def hung(house):
 
 
 def records(home: Path) -> list[Record]:
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         return [record for record in reader.records(RUN) if isinstance(record, Record)]

@@ -15,8 +15,8 @@ from mcp import Client, StdioServerParameters
 
 from deputy.interfaces.mcp.server import make_server
 from deputy.interfaces.mcp.server_state import Options, ServerState
-from deputy.journal.queries import entry_dict, list_runs
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import entry_dict, list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 LEGACY, MODERN = "legacy", "2026-07-28"
 ERAS = (LEGACY, MODERN)
@@ -90,7 +90,7 @@ def text_of(result) -> str:
 
 def entries(house) -> list[dict]:
     """What `deputy ps --all` shows, callers before callees."""
-    reader = JournalReader.open_any(house.home)
+    reader = SqliteQueries.open_any(house.home)
     if reader is None:
         return []
     with reader:

@@ -29,7 +29,7 @@ from tests.interfaces.mcp.conftest import (
 
 from deputy.core.events import Returned
 from deputy.interfaces.mcp import progress_notifications
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 TRANSPORTS = ("stdio", "http")
 
@@ -285,7 +285,7 @@ def test_whoever_goes_on_with_a_run_that_waits_for_approval_is_told_how_to_appro
 @pytest.mark.rule("delegate.approve")
 def test_a_yes_that_comes_too_late_is_a_no(house):
     run = waiting_run(house, approval_seconds=0.5)
-    with JournalReader.open_any(house.home) as reader:
+    with SqliteQueries.open_any(house.home) as reader:
         until(lambda: reader.state(run).answer_by < time.time())
     answered = house.approve(run, "--json")
     assert (json.loads(answered.stdout)["choice"], "in time" in answered.stderr) == ("no", True)
@@ -294,13 +294,13 @@ def test_a_yes_that_comes_too_late_is_a_no(house):
 def late_run(house, **options) -> str:
     """The same, when the time in which it could be approved is over."""
     run = waiting_run(house, approval_seconds=0.3, **options)
-    with JournalReader.open_any(house.home) as reader:
+    with SqliteQueries.open_any(house.home) as reader:
         until(lambda: reader.state(run).answer_by < time.time())
     return run
 
 
 def events(house, run: str) -> list:
-    with JournalReader.open_any(house.home) as reader:
+    with SqliteQueries.open_any(house.home) as reader:
         return [record.event for record in reader.records(run)]
 
 
@@ -323,7 +323,7 @@ def test_several_who_look_at_once_refuse_a_call_that_nobody_approved_in_time_onc
 def test_a_yes_that_came_in_time_is_not_taken_back_by_whoever_looks_later(house):
     run = waiting_run(house, approval_seconds=8)
     assert house.approve(run).returncode == 0
-    with JournalReader.open_any(house.home) as reader:
+    with SqliteQueries.open_any(house.home) as reader:
         until(lambda: reader.state(run).answer_by < time.time())
     assert [entry["status"] for entry in json.loads(house.run("ps", "--json").stdout)["delegations"]] == ["waiting"]
     resumed = house.run("resume", run, "--json")

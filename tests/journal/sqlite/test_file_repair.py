@@ -14,15 +14,13 @@ from tests.journal.test_damage import PAGE, leave, reader_of
 
 from deputy.core.errors import Error, StorageBusy, StorageCorrupt
 from deputy.core.events import Noted, Record
-from deputy.journal import error_log
-from deputy.journal.queries import outcome
+from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal.retention import pin
 from deputy.journal.sqlite import connection as connections
 from deputy.journal.sqlite import file_repair as repairing
 from deputy.journal.sqlite.file_repair import repair
-from deputy.journal.sqlite.reader import JournalReader
-from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 RUN, OTHER = "sess_1_aaaaaa", "sess_1_bbbbbb"
 
@@ -92,7 +90,7 @@ def test_a_journal_cut_short_is_read_as_far_as_it_goes(filled: Callable[..., Pat
     for share in (0.9, 0.8, 0.65):
         copy = damaged_home(home, tmp_path / "copy", content[: int(len(content) * share)])
         with pytest.raises(StorageCorrupt, match="malformed"):
-            JournalReader.open(copy)
+            SqliteQueries.open(copy)
         repaired = repair(copy)
         found = records_of(copy, RUN)
         assert all(truth[place] == record for place, record in found.items())
@@ -190,7 +188,7 @@ def test_a_live_run_whose_last_records_may_be_lost_is_not_kept(filled: Callable[
         assert not reader.knows(RUN)
         state = reader.state(OTHER)
         assert state is not None
-        ended = outcome(reader, state)
+        ended = reader.outcome(state)
     assert ended is not None
     assert ended.summary == "done"
 
@@ -228,7 +226,7 @@ def test_pins_messages_leases_and_errors_are_kept_where_they_can_be_trusted(fill
         assert connection.execute("SELECT key, body FROM inbox").fetchall() == [("one", b'{"text":"yes"}')]
     with reader_of(home) as reader:
         assert reader.pinned() == {RUN}
-        assert [error.message for error in error_log.read(reader, 5)] == ["Late."]
+        assert [error.message for error in reader.errors(5)] == ["Late."]
 
 
 def test_what_was_removed_does_not_come_back(filled: Callable[..., Path]) -> None:

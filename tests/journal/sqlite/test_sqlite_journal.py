@@ -26,8 +26,8 @@ from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.core.state import replay
 from deputy.journal.process_identity import this_process
-from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 RUN = "sess_1_aaaaaa"
 OPENED = RunOpened(lineage=Lineage.root(RUN))
@@ -67,7 +67,7 @@ def test_what_was_awaited_is_there_for_the_next_process(home: Path, fsync: str) 
             assert lease.state == replay(await journal.records(RUN))
 
     on_journal(write, home, fsync=fsync)
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         records = list(reader.records(RUN))
@@ -386,7 +386,7 @@ def test_progress_reaches_other_processes_and_is_bounded(home: Path) -> None:
         await journal.append(lease, "x", Noted(content=""))
         shown = await journal.read(lambda reader: reader.progress(RUN))
         assert 1 <= len(shown) <= 256
-        assert shown[-1][2] == b"999"
+        assert shown[-1].body == b"999"
         assert [record.key for record in await journal.records(RUN)] == ["requested", "x"]
 
     on_journal(use, home)
@@ -401,7 +401,7 @@ def test_whoever_sees_the_end_of_a_run_can_see_all_that_it_showed_before(home: P
             await journal.append(lease, f"x{number}", Noted(content=""))
         journal.show_progress(RUN, b'"last"')
         await journal.release(lease)
-        shown = [body for _, _, body in await journal.read(lambda reader: reader.progress(RUN))]
+        shown = [one.body for one in await journal.read(lambda reader: reader.progress(RUN))]
         assert shown == [b"0", b"1", b"2", b"3", b"4", b'"last"']
 
     on_journal(use, home)
@@ -418,7 +418,7 @@ def test_one_secret_among_much_progress_is_taken_out_alone(home: Path) -> None:
         for number in range(100):
             journal.show_progress(RUN, b'"hunter2"' if number == 50 else b"%d" % number)
         await journal.append(lease, "x", Noted(content=""))
-        shown = [body for _, _, body in await journal.read(lambda reader: reader.progress(RUN))]
+        shown = [one.body for one in await journal.read(lambda reader: reader.progress(RUN))]
         assert shown == [b'"[redacted]"' if number == 50 else b"%d" % number for number in range(100)]
 
     on_journal(use, home, redact_progress=without_hunter2)

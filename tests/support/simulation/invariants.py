@@ -109,8 +109,8 @@ def check_usage(disk: MemoryDisk, state: State) -> None:
     below = {state.run}
     for other in disk.states():
         below |= {other.run} if other.parent in below else set()
-    when = disk.order[ending.run, ending.seq]
-    spent = used(one for run in below for one in disk.records[run] if disk.order[one.run, one.seq] < when)
+    before = disk.log[: disk.log.index(ending)]
+    spent = used(one for one in before if one.run in below)
     text = ending.event.outcome.usage if isinstance(ending.event, Returned | AdmissionRefused) else NO_USAGE
     expect(text == spent, f"{state.label} tells {text} and {spent} was used")
 
@@ -164,7 +164,7 @@ def check_tree(disk: MemoryDisk, ledger: Ledger, crashes: int) -> None:
     """What must hold of runs together, and of the world outside."""
     if ledger.broken:
         raise ledger.broken[0]
-    expect(not disk.errors, f"a mistake was logged: {[error.message for _, error in disk.errors]}")
+    expect(not disk.errors, f"a mistake was logged: {[error.message for error in disk.errors.values()]}")
     born = {state.run: state for state in disk.states()}
     spawned = [one.event.child for _, one in _all(disk) if isinstance(one.event, Spawned)]
     expect(len(spawned) == len(set(spawned)), "a child was spawned twice")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import Queries
 
 NOTHING_FOUND, PARTIAL, REJECTED, CANCELLED = 3, 4, 6, 130
 _CODES = {"completed": 0, "failed": 1, "partial": PARTIAL, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
@@ -208,80 +208,85 @@ def _read_file(path: str, limit_bytes: int, field: str) -> bytes:
 
 
 @contextmanager
-def open_journal() -> Generator[JournalReader | None]:
+def open_journal() -> Generator[Queries | None]:
     """Open the journal in this user's home, or yield None where there is none; creates nothing."""
     from deputy.journal.home import home_path
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.stores import open_queries
 
-    reader = JournalReader.open_any(home_path())
-    if reader is None:
+    queries = open_queries(home_path())
+    if queries is None:
         yield None
         return
-    with reader:
-        is_shown = _warn_of_damage(reader)
-        expire_overdue(reader)
-        kill_orphaned(reader)
+    with queries:
+        is_shown = _warn_of_damage(queries)
+        expire_overdue(queries)
+        kill_orphaned(queries)
         try:
-            yield reader
+            yield queries
         finally:
             # Damage is also found while records are read.
             if not is_shown:
-                _warn_of_damage(reader)
+                _warn_of_damage(queries)
 
 
 @contextmanager
-def read_journal() -> Generator[JournalReader | None]:
+def read_journal() -> Generator[Queries | None]:
     """Open the journal only to read it: damage is an error, and no overdue run is ended."""
     from deputy.journal.home import home_path
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.stores import open_queries
 
-    reader = JournalReader.open(home_path())
-    with nullcontext() if reader is None else reader:
-        yield reader
+    queries = open_queries(home_path(), is_checked=False)
+    with nullcontext() if queries is None else queries:
+        yield queries
 
 
 @contextmanager
-def open_run(run: str) -> Generator[tuple[JournalReader, State]]:
+def open_run(run: str) -> Generator[tuple[Queries, State]]:
     """Open the journal and find a run in it; UnknownRun when it is not there."""
-    with open_journal() as reader:
-        state = None if reader is None else reader.state(run)
-        if reader is None or state is None:
+    with open_journal() as queries:
+        state = None if queries is None else queries.state(run)
+        if queries is None or state is None:
             raise UnknownRun(run)
-        yield reader, state
+        yield queries, state
 
 
-def _warn_of_damage(reader: JournalReader) -> bool:
-    if reader.damage:
-        warn(f"{reader.path}: {reader.damage}; showing what can still be read")
-    return bool(reader.damage)
+def _warn_of_damage(queries: Queries) -> bool:
+    if queries.damage:
+        warn(f"{queries.location}: {queries.damage}; showing what can still be read")
+    return bool(queries.damage)
 
 
-def expire_overdue(reader: JournalReader) -> None:
-    """End runs past their deadline, of any process, and deny approvals past theirs; mostly this only reads."""
-    from deputy.journal.queries import out_of_time
+def expire_overdue(queries: Queries) -> float:
+    """End runs past their deadline, of any process, and deny approvals past theirs; mostly this only reads.
 
-    late, unanswered = out_of_time(reader, reader.now())
-    if not late and not unanswered:
-        return
+    Returns the seconds until the next deadline.
+    """
+    from deputy.journal.home import home_path
+    from deputy.journal.registry import out_of_time
+
+    found = out_of_time(queries, queries.now())
+    if not found.late and not found.unanswered:
+        return found.next_seconds
     from deputy.journal.expire import expire_overdue, expire_unanswered
     from deputy.processes.orphans import environment_tag, kill_orphans
 
-    folder = reader.path.parent
+    folder = home_path()
     try:
-        if unanswered:
-            expire_unanswered(folder, unanswered)
-        ended = expire_overdue(folder, late) if late else []
+        if found.unanswered:
+            expire_unanswered(folder, found.unanswered)
+        ended = expire_overdue(folder, found.late) if found.late else []
     except StorageError as error:
         warn(f"cannot end overdue runs: {print_error(error)}")
-        return
+        return found.next_seconds
     kill_orphans(*(environment_tag(state.run) for state in ended))
+    return found.next_seconds
 
 
-def kill_orphaned(reader: JournalReader) -> None:
+def kill_orphaned(queries: Queries) -> None:
     """Kill programs whose Deputy process has died."""
-    from deputy.journal.queries import orphaned
+    from deputy.journal.registry import orphaned
 
-    if runs := orphaned(reader):
+    if runs := orphaned(queries):
         from deputy.processes.orphans import environment_tag, kill_orphans
 
         kill_orphans(*map(environment_tag, runs))

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp_types import GetPromptRequestParams, PaginatedRequestParams, ReadResourceRequestParams
 
+    from deputy.engine.ports.queries import Queries
     from deputy.interfaces.mcp.server_state import ServerState
-    from deputy.journal.sqlite.reader import JournalReader
 
 _SCHEME = "deputy://runs/"
 _KINDS = {
@@ -68,7 +68,7 @@ class Resources:
 
         runs = tuple(self._server_state.started)
         listed: list[Resource] = (
-            await read_journal(self._server_state, lambda reader: _listed(reader, runs)) if runs else []
+            await read_journal(self._server_state, lambda queries: _listed(queries, runs)) if runs else []
         )
         return ListResourcesResult(resources=listed)
 
@@ -82,7 +82,7 @@ class Resources:
         if not params.uri.startswith(_SCHEME) or kind not in _KINDS:
             raise _unknown(params.uri)
         try:
-            text = await read_journal(self._server_state, lambda reader: _page(reader, run, kind))
+            text = await read_journal(self._server_state, lambda queries: _page(queries, run, kind))
         except UnknownRun:
             raise _unknown(params.uri) from None
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=_KINDS[kind][0], text=text)])
@@ -115,11 +115,11 @@ def _unknown(uri: str) -> MCPError:
     return MCPError(code=INVALID_PARAMS, message=f"Unknown resource: {shown}", data={"uri": shown})
 
 
-def _listed(reader: JournalReader, runs: tuple[str, ...]) -> list[Resource]:
+def _listed(queries: Queries, runs: tuple[str, ...]) -> list[Resource]:
     listed: list[Resource] = []
     for run in reversed(runs):
         listed.append(_resource(run, "outcome", run))
-        for child in reader.children(run):
+        for child in queries.children(run):
             listed += [_resource(child.run, kind, child.label) for kind in _KINDS]
     return listed
 
@@ -129,16 +129,16 @@ def _resource(run: str, kind: str, label: str) -> Resource:
     return Resource(uri=f"{_SCHEME}{run}/{kind}", name=plain(f"{label} {kind}"), description=said, mime_type=mime)
 
 
-def _page(reader: JournalReader, run: str, kind: str) -> str:
-    from deputy.journal.queries import show_run
+def _page(queries: Queries, run: str, kind: str) -> str:
+    from deputy.journal.registry import show_run
     from deputy.journal.transcript import markdown, transcribe
 
     if kind == "outcome":
-        form = show_run(reader, run)
+        form = show_run(queries, run)
         if form is None:
             raise UnknownRun(run)
         return outgoing_json(form, indent=2).decode()
-    transcript = transcribe(reader.records(run))
+    transcript = transcribe(queries.records(run))
     if transcript is None:
         raise UnknownRun(run)
     return plain(markdown(transcript) if kind == "transcript" else "\n\n".join(transcript.notes))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult
 
+    from deputy.engine.ports.queries import Queries
     from deputy.interfaces.mcp.server_state import ServerState
     from deputy.interfaces.mcp.tool_call import Answer, McpCall
-    from deputy.journal.sqlite.reader import JournalReader
 
 
 _Arguments = TypeVar("_Arguments", bound=Struct)
@@ -98,16 +98,16 @@ def read_arguments(call: McpCall, kind: type[_Arguments]) -> _Arguments:
 
 async def status_of(server_state: ServerState, run: str, *, is_cancelling: bool = False) -> CallToolResult:
     """The status of a run and its subagents; `is_cancelling` after a cancel that may not be recorded yet."""
-    return json_result(await read_journal(server_state, lambda reader: _run_status(reader, run, is_cancelling)))
+    return json_result(await read_journal(server_state, lambda queries: _run_status(queries, run, is_cancelling)))
 
 
 async def is_orphaned(server_state: ServerState, run: str) -> bool:
     """Whether a run is live and no process is running it."""
-    found: RunStatusOutput = await read_journal(server_state, lambda reader: _run_status(reader, run))
+    found: RunStatusOutput = await read_journal(server_state, lambda queries: _run_status(queries, run))
     return found.status == "interrupted"
 
 
-async def read_journal(server_state: ServerState, read: Callable[[JournalReader], Any]) -> Any:
+async def read_journal(server_state: ServerState, read: Callable[[Queries], Any]) -> Any:
     """Read from the journal, off the loop."""
     from deputy.journal.home import home_path
 
@@ -115,24 +115,24 @@ async def read_journal(server_state: ServerState, read: Callable[[JournalReader]
     return await asyncio.to_thread(_read_journal, folder, read)
 
 
-def _read_journal(folder: Path, read: Callable[[JournalReader], Any]) -> Any:
-    from deputy.journal.sqlite.reader import JournalReader
+def _read_journal(folder: Path, read: Callable[[Queries], Any]) -> Any:
+    from deputy.stores import open_queries
 
-    reader = JournalReader.open_any(folder)
-    if reader is None:
+    queries = open_queries(folder)
+    if queries is None:
         raise UnknownRun("")
-    with reader:
-        return read(reader)
+    with queries:
+        return read(queries)
 
 
-def _run_status(reader: JournalReader, run: str, is_cancelling: bool = False) -> RunStatusOutput:
-    from deputy.journal.queries import entry_dict, statuses
+def _run_status(queries: Queries, run: str, is_cancelling: bool = False) -> RunStatusOutput:
+    from deputy.journal.registry import entry_dict, statuses
 
-    state = reader.state(run)
+    state = queries.state(run)
     if state is None:
         raise UnknownRun(run)
-    now = reader.now()
-    own, *below = (entry_dict(one, now) for one in statuses(reader, [state, *reader.children(run)]))
+    now = queries.now()
+    own, *below = (entry_dict(one, now) for one in statuses(queries, [state, *queries.children(run)]))
     is_stopping = state.is_live and (is_cancelling or state.is_cancelling) and own["status"] != "interrupted"
     status = "cancelling" if is_stopping else own["status"]
     return RunStatusOutput(

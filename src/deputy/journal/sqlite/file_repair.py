@@ -1,4 +1,4 @@
-"""Repair: a new journal from every row that SQL can read and whose checksum fits; the damaged files are kept."""
+"""Check a journal for damage, and repair it: a new journal from every row whose checksum fits."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
 from deputy.core.errors import StorageBusy, StorageCorrupt
 from deputy.core.state import replay
+from deputy.engine.ports.queries import DamagedRecord, RepairedJournal
 from deputy.journal import home
 from deputy.journal.sqlite import commit_marker, schema
 from deputy.journal.sqlite.connection import BROKEN, connect, typed
 from deputy.journal.sqlite.rows import (
+    EVENTS,
     EVENTS_AFTER,
     PUT_RUNS,
-    DamagedRecord,
     execute,
     is_whole_error,
+    is_whole_event,
     is_whole_message,
     read_event,
     read_state,
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
     from deputy.core.state import State
     from deputy.journal.sqlite.rows import Row
+    from deputy.journal.sqlite.sqlite_queries import JournalDamage
 
 _FILES = (home.JOURNAL, f"{home.JOURNAL}-wal", f"{home.JOURNAL}-journal", commit_marker.NAME)
+_COUNTED = "SELECT count(*), max(seq) FROM events WHERE run = ?"
 _FARTHEST = 1 << 40
 """No table has a row with a higher number."""
 
@@ -75,21 +77,34 @@ _ERRORS = _Table(
 _OURS = {table.name for table in (_EVENTS, _RUNS, _INBOX, _LEASES, _PINS, _ERRORS)}
 
 
-class RepairedJournal(Struct, frozen=True, kw_only=True):
-    """What the new journal has, and what was lost."""
+def check_integrity(connection: sqlite3.Connection, damage: JournalDamage) -> list[str]:
+    """Note each damaged state and record; returns the runs that lack records."""
+    # One transaction, so that both tables are read as of one moment: other processes may remove runs meanwhile.
+    connection.execute("BEGIN")
+    try:
+        for row in connection.execute(EVENTS):
+            if not is_whole_event(row):
+                damage.note(f"{row[0]!r} record {row[1]!r}", "its checksum does not fit")
+        for row in connection.execute("SELECT id, first_at, last_at, count, body, sum FROM errors"):
+            if not is_whole_error(row):
+                damage.note(f"error {row[0]!r}", "its checksum does not fit")
+        return [
+            run
+            for run, *row in connection.execute("SELECT run, state, sum FROM runs").fetchall()
+            if _lacks_records(connection, damage, run, tuple(row))
+        ]
+    finally:
+        connection.execute("ROLLBACK")
 
-    kept: str
-    """The folder with the damaged files."""
-    runs: int
-    records: int
-    incomplete: tuple[str, ...]
-    """The runs that lack records. They can be read; they cannot be resumed."""
-    lost: tuple[str, ...]
-    """The runs that are not in the new journal, because too little of them could be read."""
-    unread: tuple[str, ...]
-    """The tables that had more rows than could be read."""
-    is_end_lost: bool
-    """Whether the last commit is lost: a run that is resumed may repeat what it did last."""
+
+def _lacks_records(connection: sqlite3.Connection, damage: JournalDamage, run: str, row: tuple[object, ...]) -> bool:
+    state = read_state(row)
+    count, last = connection.execute(_COUNTED, (run,)).fetchone()
+    if state is None:
+        damage.note_state(run)
+    elif (last or 0) > state.seq:
+        damage.note(f"the state of {run!r}", f"it is older than record {last} of the run")
+    return count != (state.seq if state is not None else last or 0)
 
 
 def repair(folder: Path) -> RepairedJournal:

@@ -7,10 +7,9 @@ from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from msgspec import Struct
-
 from deputy.core.events import Record, decode
 from deputy.core.state import State, decode_state, encode_state
+from deputy.engine.ports.queries import DamagedRecord
 
 if TYPE_CHECKING:
     import sqlite3
@@ -42,7 +41,7 @@ class BulkStatement(NamedTuple):
 ADD_EVENTS = BulkStatement(
     "INSERT INTO events (run, seq, key, at, clock, kind, body, sum) VALUES ", "(?, ?, ?, ?, ?, ?, ?, ?)"
 )
-PUT_PROGRESS = BulkStatement("INSERT OR REPLACE INTO progress VALUES ", "(?, ?, ?, ?, ?)")
+PUT_PROGRESS = BulkStatement("INSERT OR REPLACE INTO progress (run, slot, at, body) VALUES ", "(?, ?, ?, ?)")
 PUT_RUNS = BulkStatement(
     "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES ",
     "(?, ?, ?, ?, ?, ?, ?, ?)",
@@ -80,13 +79,6 @@ def execute(connection: sqlite3.Connection, many: BulkStatement, rows: Sequence[
 @cache
 def _statement(many: BulkStatement, size: int) -> str:
     return f"{many.before}{', '.join([many.row] * size)}{many.after}"
-
-
-class DamagedRecord(Struct, frozen=True, kw_only=True):
-    """A record that is damaged or missing: skipped and reported."""
-
-    where: str
-    what: str
 
 
 def event_row(record: Record, body: bytes) -> Row:

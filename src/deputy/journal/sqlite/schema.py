@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 APPLICATION = 0x44505459
 """The application id of a journal file."""
 
-FIRST_VERSION = 5
+FIRST_VERSION = 7
 """The oldest readable version; no release had an earlier one."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -44,8 +44,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX inbox_waiting ON inbox (run, topic) WHERE NOT is_taken",
         # Progress for watchers: a ring per run, never folded.
         """CREATE TABLE progress (
-            run TEXT NOT NULL, slot INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
-            PRIMARY KEY (run, slot))""",
+            id INTEGER PRIMARY KEY, run TEXT NOT NULL, slot INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
+            UNIQUE (run, slot))""",
+        # Raised by every removal of records, after which ids are used again. It begins at random: a new journal in
+        # the place of another one never continues its cursors.
+        "CREATE TABLE generation (number INTEGER NOT NULL)",
+        "INSERT INTO generation VALUES (random() & 0x3fffffff)",
         "CREATE TABLE pins (run TEXT PRIMARY KEY)",
         # Rate limits of provider accounts, shared by all processes.
         """CREATE TABLE rate_limits (
@@ -56,8 +60,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             body BLOB NOT NULL, sum BLOB NOT NULL)""",
         # What the journal's clock adds to the machine's monotonic clock in one boot.
         "CREATE TABLE clocks (boot TEXT PRIMARY KEY, offset REAL NOT NULL)",
-    ),
-    (
         # Runs in processes that runs have started, and what each has reserved.
         "CREATE TABLE nested (id TEXT PRIMARY KEY, above TEXT NOT NULL, root TEXT NOT NULL, body BLOB NOT NULL)",
         "CREATE INDEX nested_by_root ON nested (root)",

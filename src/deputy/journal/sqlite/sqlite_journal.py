@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,15 +16,14 @@ from deputy.core.events import Adopted, QuestionAnswered, StepEnded, decode, enc
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
-from deputy.journal import error_log, expire, home, queries, retention, transcript
-from deputy.journal.bounded_wait import CLOSE_SECONDS, bounded_wait
+from deputy.engine.ports.queries import DamagedRecord, ErrorContext
+from deputy.journal import error_log, expire, home, registry, retention, transcript
 from deputy.journal.process_identity import ProcessIdentity, this_process
 from deputy.journal.sqlite.batched_reads import BatchedReads
 from deputy.journal.sqlite.connection import PATIENCE_SECONDS
-from deputy.journal.sqlite.reader import STALE_SECONDS, JournalReader
-from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.sqlite.sqlite_queries import STALE_SECONDS, SqliteQueries
 from deputy.journal.sqlite.transaction import Transaction
-from deputy.journal.sqlite.writer import BEAT_SECONDS, Writer
+from deputy.journal.sqlite.writer import BEAT_SECONDS, CLOSE_SECONDS, Writer, bounded_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +50,7 @@ _CALM_SECONDS, _TRANSCRIPT_SECONDS = 0.5, 3.0
 
 
 class SqliteJournal:
-    """The journal of this process: one writer thread with group commit, and readers that never wait.
+    """The journal of this process: one writer thread with group commit, and queriess that never wait.
 
     `mask` hides this process's provider keys in records; `redact_progress` hides secrets in progress.
     """
@@ -90,7 +88,7 @@ class SqliteJournal:
         )
         self.clock = self._writer.clock
         self._moment = self.clock.moment
-        self._readers: list[JournalReader] = []
+        self._open_queries: list[SqliteQueries] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
         # Syncing many files in parallel takes as long as syncing one.
         self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
@@ -99,7 +97,7 @@ class SqliteJournal:
         self._transcribing: set[asyncio.Future[None]] = set()
         self._transcribing_soon: asyncio.TimerHandle | None = None
         self._ended_at = 0.0
-        self._watcher: JournalReader | None = None
+        self._watcher: SqliteQueries | None = None
         self._states = BatchedReads(self._look_up)
         self._is_closed = False
 
@@ -126,8 +124,8 @@ class SqliteJournal:
         self._is_closed = True
         for pool in (self._files, self._pool):
             await bounded_wait(pool.shutdown)
-        while self._readers:
-            self._readers.pop().close()
+        while self._open_queries:
+            self._open_queries.pop().close()
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None
@@ -269,7 +267,7 @@ class SqliteJournal:
         try:
             # Reading needs the GIL, so one thread reads at a time; writing mostly waits for the disk.
             with self._composing:
-                made = self._read(lambda reader: transcript.of_ended(reader, run))
+                made = self._read(lambda queries: transcript.of_ended(queries, run))
             if made is not None:
                 transcript.write_transcript(self.folder, made)
         except StorageError as error:
@@ -277,7 +275,7 @@ class SqliteJournal:
             loop.call_soon_threadsafe(self._log_soon, run, noted)
 
     def _log_soon(self, run: str, error: Error) -> None:
-        context, at = error_log.ErrorContext(session_id=run), self._moment()
+        context, at = ErrorContext(session_id=run), self._moment()
         self._writer.submit(lambda tx: error_log.write(tx.connection, error, at.at, context)).add_done_callback(
             _receive
         )
@@ -305,7 +303,7 @@ class SqliteJournal:
         at, state = self._moment(), await self.state(run)
         text = StepEnded(step=trace, error=error)
         masked, _ = self._written(text)
-        context = error_log.ErrorContext(session_id=run) if state is None else error_log.context_of(state)
+        context = ErrorContext(session_id=run) if state is None else error_log.context_of(state)
         await self.transact(
             lambda tx: error_log.write(tx.connection, masked.error or error, at.at, context, masked.step)
         )
@@ -332,11 +330,11 @@ class SqliteJournal:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def read(self, do: Callable[[JournalReader], T]) -> T:
-        """Run a function on a reader in a thread."""
+    async def read(self, do: Callable[[SqliteQueries], T]) -> T:
+        """Run a function on a queries in a thread."""
         return await self._read_soon(do)
 
-    def _read_soon(self, do: Callable[[JournalReader], T]) -> asyncio.Future[T]:
+    def _read_soon(self, do: Callable[[SqliteQueries], T]) -> asyncio.Future[T]:
         if self._is_closed:
             raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
         return asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
@@ -346,50 +344,47 @@ class SqliteJournal:
         return await self._states.ask(run)
 
     def _look_up(self, runs: Sequence[str]) -> asyncio.Future[list[State | BaseException | None]]:
-        def find(reader: JournalReader) -> list[State | BaseException | None]:
-            return [_found(reader, run) for run in runs]
+        def find(queries: SqliteQueries) -> list[State | BaseException | None]:
+            return [_found(queries, run) for run in runs]
 
         return self._read_soon(find)
 
     async def known(self, runs: Sequence[str]) -> set[str]:
         """Which of these are runs."""
-        return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
+        return await self.read(lambda queries: {run for run in runs if queries.knows(run)})
 
     async def unfinished(self) -> Sequence[RunStatus]:
         """The runs that are live or undelivered, and whether a process holds them."""
-        return await self.read(lambda reader: queries.statuses(reader, reader.unsettled(), self._stale_seconds))
+        return await self.read(lambda queries: registry.statuses(queries, queries.unsettled()))
 
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, oldest first."""
-        return await self.read(lambda reader: reader.descendants(run))
+        return await self.read(lambda queries: queries.descendants(run))
 
     async def records(self, run: str, after: int = 0) -> Sequence[Record]:
         """The records of a run; a damaged one is a StorageCorrupt."""
-        return await self.read(lambda reader: [self._whole(record) for record in reader.records(run, after)])
+        return await self.read(lambda queries: [self._whole(record) for record in queries.records(run, after)])
 
     async def get(self, run: str, key: str) -> Record | None:
         """One record of a run; a damaged one is a StorageCorrupt."""
-        record = await self.read(lambda reader: reader.get(run, key))
+        record = await self.read(lambda queries: queries.get(run, key))
         return None if record is None else self._whole(record)
 
     async def outcomes(self, runs: Sequence[str]) -> dict[str, Outcome]:
         """The outcomes of those of these runs that have ended."""
-        return await self.read(lambda reader: queries.outcomes(reader, runs))
+        return await self.read(lambda queries: registry.outcomes(queries, runs))
 
     async def addressed(self) -> Sequence[tuple[str, str]]:
         """The live runs with untaken messages and their topics, except runs that another process holds."""
         return await self.read(self._addressed)
 
-    def _addressed(self, reader: JournalReader) -> list[tuple[str, str]]:
-        addressed = reader.addressed()
-        holders = reader.holders({run for run, _ in addressed})
-        now = time.monotonic()
+    def _addressed(self, queries: SqliteQueries) -> list[tuple[str, str]]:
+        addressed = queries.addressed()
+        holders = queries.holders() if addressed else {}
         return [
             (run, topic)
             for run, topic in addressed
-            if run not in holders
-            or holders[run].owner == self.owner
-            or holders[run].is_orphaned(now, self._stale_seconds)
+            if run not in holders or holders[run].owner == self.owner or holders[run].is_orphaned
         ]
 
     async def changes(self) -> int:
@@ -402,18 +397,18 @@ class SqliteJournal:
             self._watcher = self._open()
         return self._watcher.changes()
 
-    def _read(self, do: Callable[[JournalReader], T]) -> T:
-        reader = self._readers.pop() if self._readers else self._open()
+    def _read(self, do: Callable[[SqliteQueries], T]) -> T:
+        queries = self._open_queries.pop() if self._open_queries else self._open()
         try:
-            return do(reader)
+            return do(queries)
         finally:
-            self._readers.append(reader)
+            self._open_queries.append(queries)
 
-    def _open(self) -> JournalReader:
-        reader = JournalReader.open(self.folder, is_written=True)
-        if reader is None:
+    def _open(self) -> SqliteQueries:
+        queries = SqliteQueries.open(self.folder, is_written=True, stale_seconds=self._stale_seconds)
+        if queries is None:
             raise StorageFailed(str(self.path), "it was deleted", "Restore the file, or start Deputy again.")
-        return reader
+        return queries
 
     def _whole(self, record: Record | DamagedRecord) -> Record:
         if isinstance(record, DamagedRecord):
@@ -421,10 +416,10 @@ class SqliteJournal:
         return record
 
 
-def _found(reader: JournalReader, run: str) -> State | BaseException | None:
+def _found(queries: SqliteQueries, run: str) -> State | BaseException | None:
     """The state of a run, or the error of reading it: the other runs of the batch are not affected."""
     try:
-        return reader.state(run)
+        return queries.state(run)
     except StorageError as error:
         return error
 

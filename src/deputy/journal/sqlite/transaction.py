@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Raw, json
 
@@ -23,17 +23,20 @@ from deputy.core.events import (
     errors_of,
 )
 from deputy.core.state import State, apply, is_awaited, may_answer
+from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal import error_log
+from deputy.journal.process_identity import ProcessIdentity, has_ended
 from deputy.journal.sqlite.commit_marker import CommittedPosition
-from deputy.journal.sqlite.lease_table import LeaseTable
 from deputy.journal.sqlite.rows import (
     ADD_EVENT,
     ADD_EVENTS,
+    ADD_LEASES,
+    END_LEASES,
     EVENT_UNDER_KEY,
     EVENTS_AFTER,
+    HOLDER,
     PUT_RUNS,
     SET_STATES,
-    DamagedRecord,
     event_row,
     execute,
     is_whole_message,
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
     from deputy.core.errors import Error
     from deputy.core.events import Event, Moment
-    from deputy.journal.sqlite.reader import LeaseHolder
     from deputy.journal.sqlite.rows import Row
 
 FIRST = "requested"
@@ -68,6 +70,66 @@ class SqliteLease:
         """As of the last commit."""
         self.trouble: BaseException | None = None
         """Why a record was lost: no later record is written, and the lease must be acquired again."""
+
+
+class _LeaseRow(NamedTuple):
+    owner: str
+    epoch: int
+    beat: float | None
+
+    @property
+    def pid(self) -> str:
+        owner = ProcessIdentity.named(self.owner)
+        return "unknown" if owner is None else str(owner.pid)
+
+    def is_orphaned(self, now: float, stale_seconds: float) -> bool:
+        is_silent = not self.owner or self.beat is None or now - self.beat > stale_seconds
+        return is_silent or has_ended(self.owner)
+
+
+class LeaseTable:
+    """The leases; changes are collected and written together before the next read."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: str) -> None:
+        self._connection = connection
+        self._owner = owner
+        self._given: list[Row] = []
+        self._given_up: list[Row] = []
+
+    def give_first(self, run: str) -> int:
+        """Grant the first lease of a run and return its epoch; the transaction fails if the run already had one."""
+        self._given.append((run, self._owner, 1))
+        return 1
+
+    def give(self, run: str, epoch: int) -> None:
+        """Grant the lease of a run, replacing its holder."""
+        self.write()
+        self._connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self._owner, epoch))
+
+    def give_up(self, run: str, epoch: int) -> None:
+        """Release a lease, unless another process holds it by now."""
+        self._given_up.append((run, epoch, self._owner))
+
+    def has(self, run: str, epoch: int) -> bool:
+        """Whether this process holds this lease."""
+        self.write()
+        query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
+        return self._connection.execute(query, (run, epoch, self._owner)).fetchone() is not None
+
+    def holder(self, run: str) -> _LeaseRow | None:
+        """The holder of a run's lease."""
+        self.write()
+        row = self._connection.execute(HOLDER, (run,)).fetchone()
+        return None if row is None else _LeaseRow(row[0] or "", row[1], row[2])
+
+    def write(self) -> None:
+        """Write the collected changes."""
+        if self._given:
+            execute(self._connection, ADD_LEASES, self._given)
+            self._given.clear()
+        if self._given_up:
+            execute(self._connection, END_LEASES, self._given_up)
+            self._given_up.clear()
 
 
 class Transaction:
@@ -198,10 +260,10 @@ class Transaction:
         self._fenced.pop(run, None)
         return SqliteLease(run, epoch, state)
 
-    def _is_orphaned(self, holder: LeaseHolder) -> bool:
+    def _is_orphaned(self, holder: _LeaseRow) -> bool:
         return holder.is_orphaned(time.monotonic(), self._stale_seconds)
 
-    def holder(self, run: str) -> LeaseHolder | None:
+    def holder(self, run: str) -> _LeaseRow | None:
         """The holder of a run's lease."""
         return self._leases.holder(run)
 

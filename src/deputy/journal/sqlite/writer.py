@@ -7,11 +7,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, TypeVarTuple
+
+from msgspec import json, structs
 
 from deputy.core.errors import DeputyError, StorageError, StorageFailed, StorageGone
+from deputy.core.progress import Progress
 from deputy.journal import home
-from deputy.journal.bounded_wait import bounded_wait
 from deputy.journal.clock import Clock, running_clock, start_clock
 from deputy.journal.shared_rate_limit import HeldUntil, read_rate_limits
 from deputy.journal.sqlite import connection as connections
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     Ts = TypeVarTuple("Ts")
 
 BEAT_SECONDS = 3.0
+CLOSE_SECONDS = 35.0
+"""Longer than a transaction may wait for the lock."""
 _LOOK_SECONDS = 0.25
 _BATCH = 512
 _SHOW_SECONDS = 0.1
@@ -37,8 +42,27 @@ _RING = 256
 """Progress events kept per run."""
 
 
-_Shown: TypeAlias = tuple[str, int, int, float, bytes]
-"""A progress row: run, slot, number, journal clock, body."""
+_TEXT = b'{"event":"text",'
+"""The start of a progress event that is a piece of a model's text."""
+
+
+class _Shown:
+    """A pending progress event: one, or the pieces of one text."""
+
+    __slots__ = ("at", "pieces", "slot")
+
+    def __init__(self, slot: int, at: float, body: bytes) -> None:
+        self.slot = slot
+        self.at = at
+        self.pieces = [body]
+
+    @property
+    def body(self) -> bytes:
+        """The event as JSON; the pieces of a text are joined."""
+        if len(self.pieces) == 1:
+            return self.pieces[0]
+        pieces = [json.decode(piece, type=Progress) for piece in self.pieces]
+        return json.encode(structs.replace(pieces[0], content="".join(piece.content or "" for piece in pieces)))
 
 
 class _Work(NamedTuple):
@@ -84,7 +108,7 @@ class Writer:
         self._closing = False
         self._is_abandoned = False
         self._progress: dict[str, deque[_Shown]] = {}
-        self._progressed: dict[str, tuple[int, int]] = {}
+        self._progressed: dict[str, int] = {}
         self._shown_at = float("-inf")
         self._beat_at: float | None = None
         self._held: set[str] = set()
@@ -135,11 +159,13 @@ class Writer:
         ring = self._progress.get(run)
         if ring is None:
             ring = self._progress.setdefault(run, deque(maxlen=_RING))
-        count, last = self._progressed.get(run, (0, 0))
-        # Numbers follow the clock, so that they keep rising when another process resumes the run.
-        number = max(last + 1, int(at * 1000))
-        self._progressed[run] = (count + 1, number)
-        ring.append((run, count % _RING, number, at, body))
+        # One row per piece of text would push everything else out of the ring.
+        if ring and body.startswith(_TEXT) and (last := ring[-1]).pieces[0].startswith(_TEXT):
+            last.pieces.append(body)
+            return
+        count = self._progressed.get(run, 0)
+        self._progressed[run] = count + 1
+        ring.append(_Shown(count % _RING, at, body))
 
     async def close(self, *, orderly: bool = True) -> None:
         """Write what is pending, release all leases and close the file; if not orderly, stop as a kill would."""
@@ -282,13 +308,12 @@ class Writer:
         is_due = has_ends or self._closing or now - self._shown_at >= _SHOW_SECONDS
         if not (self._progress and is_due):
             return self._shown_at
-        rows: list[_Shown] = []
+        shown: list[tuple[str, _Shown]] = []
         while self._progress:
-            rows += self._progress.popitem()[1]
-        bodies = [row[-1] for row in rows]
-        clean = self._redacted(bodies)
-        if clean is not bodies:
-            rows = [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)]
+            run, ring = self._progress.popitem()
+            shown += [(run, one) for one in ring]
+        bodies = self._redacted([one.body for _, one in shown])
+        rows = [(run, one.slot, one.at, body) for (run, one), body in zip(shown, bodies, strict=True)]
         execute(connection, PUT_PROGRESS, rows)
         return now
 
@@ -314,6 +339,26 @@ class Writer:
     def _release_all(self, tx: Transaction) -> None:
         tx.connection.execute("UPDATE leases SET owner = NULL WHERE owner = ?", (self.owner,))
         tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+
+
+async def bounded_wait(do: Callable[[], object], seconds: float = CLOSE_SECONDS) -> bool:
+    """Run a blocking call in a daemon thread; whether it ended in time."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def work() -> None:
+        try:
+            do()
+        finally:
+            # The loop may be closed by now.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=work, name="deputy-closing", daemon=True).start()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await done.wait()
+    return done.is_set()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

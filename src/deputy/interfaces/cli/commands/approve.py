@@ -15,8 +15,8 @@ from deputy.interfaces.safe_text import print_error
 
 if TYPE_CHECKING:
     from deputy.core.approval import Choice
+    from deputy.engine.ports import Journal
     from deputy.interfaces.pending_approvals import PendingApproval
-    from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 EXAMPLES = """\b
 Examples:
@@ -59,9 +59,9 @@ def command(console: Console, run: str, digest: str, key: str, deny: bool, alway
 async def _approve(console: Console, run: str, key: str, choice: Choice, digest: str, details: bool) -> int:
     from deputy.interfaces.pending_approvals import find_pending
     from deputy.journal.home import home_path, make_home
-    from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+    from deputy.stores import open_journal
 
-    async with SqliteJournal(make_home(home_path())) as journal:
+    async with open_journal(make_home(home_path())) as journal:
         asking = await find_pending(journal, run, key)
         if asking is None:
             what = f"has no open question {key!r}" if key else "does not wait for approval"
@@ -98,7 +98,7 @@ async def _ask(console: Console, asking: PendingApproval, details: bool) -> tupl
 
 
 async def _answer(
-    console: Console, journal: SqliteJournal, asking: PendingApproval, choice: Choice, digest: str, details: bool
+    console: Console, journal: Journal[Any], asking: PendingApproval, choice: Choice, digest: str, details: bool
 ) -> int:
     from msgspec import json
 
@@ -154,7 +154,7 @@ def _form(asking: PendingApproval) -> dict[str, Any]:
     }
 
 
-async def _is_delivered(journal: SqliteJournal, asking: PendingApproval) -> bool:
+async def _is_delivered(journal: Journal[Any], asking: PendingApproval) -> bool:
     """Whether the process of the run takes the answer within a short time."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):

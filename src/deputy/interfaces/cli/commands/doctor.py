@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.engine.ports import NotReady, Ready
-    from deputy.journal.sqlite.file_repair import RepairedJournal
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import Queries, RepairedJournal
     from deputy.models.default_model import ModelChoice
     from deputy.models.factory import ModelFactory
 
@@ -133,7 +132,7 @@ def _settings() -> DoctorCheck:
 def _home() -> DoctorCheck:
     from deputy.interfaces.cli.console import kill_orphaned
     from deputy.journal.home import check_home, home_path
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.stores import open_queries
 
     path = home_path()
     try:
@@ -142,13 +141,13 @@ def _home() -> DoctorCheck:
         _probe(path)
         if (problem := _in_the_way(path) or _low_on_space(path)) is not None:
             return problem
-        reader = JournalReader.open_any(path)
-        if reader is None:
+        queries = open_queries(path)
+        if queries is None:
             return _ok("home", f"{path} (no runs yet)")
-        with reader:
-            incomplete = _examine(reader)
-            kill_orphaned(reader)
-            found = f"{path} ({counted(len(reader.live()), 'live run')})"
+        with queries:
+            incomplete = _examine(queries)
+            kill_orphaned(queries)
+            found = f"{path} ({counted(len(queries.live()), 'live run')})"
             if not incomplete:
                 return _ok("home", found)
             remedy = "Such a run can be shown, but not resumed; `deputy prune` removes it later."
@@ -157,11 +156,11 @@ def _home() -> DoctorCheck:
         return _bad("home", f"{error.path}: {error.what}", error.remedy)
 
 
-def _examine(reader: JournalReader) -> list[str]:
+def _examine(queries: Queries) -> list[str]:
     """Read the whole journal and return the runs with missing records; raise StorageCorrupt if it is damaged."""
-    incomplete = reader.examine()
-    if reader.damage:
-        raise StorageCorrupt(str(reader.path), reader.damage)
+    incomplete = queries.examine()
+    if queries.damage:
+        raise StorageCorrupt(queries.location, queries.damage)
     return incomplete
 
 
@@ -173,11 +172,11 @@ def _lacking(runs: Sequence[str]) -> str:
 def _repair(console: Console) -> int:
     """Repair the journal if it is damaged, and print what was lost."""
     from deputy.journal.home import home_path
-    from deputy.journal.sqlite.file_repair import repair
+    from deputy.stores import repair_journal
 
     folder = home_path()
     damage = _damage(folder)
-    repaired = repair(folder) if damage else None
+    repaired = repair_journal(folder) if damage else None
     text = [f"The journal in {folder} is not damaged."] if repaired is None else _repair_lines(damage, repaired)
     console.show({"damage": damage or None, "repaired": repaired}, text)
     return 0
@@ -199,13 +198,13 @@ def _repair_lines(damage: str, repaired: RepairedJournal) -> Iterator[str]:
 
 def _damage(folder: Path) -> str:
     """Description of the damage; empty when there is none."""
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.stores import open_queries
 
     try:
-        reader = JournalReader.open_any(folder)
-        if reader is not None:
-            with reader:
-                _examine(reader)
+        queries = open_queries(folder)
+        if queries is not None:
+            with queries:
+                _examine(queries)
     except StorageCorrupt as error:
         return error.what
     return ""

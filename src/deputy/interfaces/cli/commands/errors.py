@@ -23,7 +23,8 @@ from deputy.interfaces.text_lines import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.journal.error_log import ErrorGroup, LoggedErrorRow
+    from deputy.engine.ports.queries import LoggedErrorRow
+    from deputy.journal.error_log import ErrorGroup
 
 _MOST = 10_000
 _HANDED_OVER = 20
@@ -46,10 +47,10 @@ def command(console: Console, limit: int) -> None:
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    from deputy.journal.error_log import form, grouped, read
+    from deputy.journal.error_log import form, grouped
 
-    with open_journal() as reader:
-        found = [] if reader is None else read(reader, limit)
+    with open_journal() as queries:
+        found = [] if queries is None else queries.errors(limit)
     groups = grouped(found)
     if found or console.as_json:
         console.show({"errors": [form(error) for error in found], "groups": groups}, _lines(groups, found))
@@ -62,10 +63,10 @@ def command(console: Console, limit: int) -> None:
 @with_task_options
 def fix(console: Console, error: str, options: RunOptions) -> int:
     """Give an error, and similar errors, to the diagnostics agent."""
-    from deputy.journal.error_log import alike, read
+    from deputy.journal.error_log import alike
 
-    with open_journal() as reader:
-        found = alike([] if reader is None else read(reader, _MOST), error)
+    with open_journal() as queries:
+        found = alike([] if queries is None else queries.errors(_MOST), error)
     if not found:
         warn(f"no error has the id {one_line(error, 60)}; `deputy errors` lists them")
         return NOTHING_FOUND

@@ -17,8 +17,8 @@ from deputy.interfaces.text_lines import one_line_at, terminal_width
 
 if TYPE_CHECKING:
     from deputy.core.state import State
+    from deputy.engine.ports.queries import Queries
     from deputy.engine.recover import RunStatus
-    from deputy.journal.sqlite.reader import JournalReader
 
 _ENDED = 200
 _LEAST_ROOM = 16
@@ -35,15 +35,15 @@ def command(console: Console, everything: bool) -> None:
     The list includes runs that ended with a question: they wait for a person. LEFT is the time until the deadline; IN
     and OUT are tokens.
     """
-    from deputy.journal.queries import entry_dict, list_runs
+    from deputy.journal.registry import entry_dict, list_runs
 
     now = 0.0
-    with open_journal() as reader:
-        if reader is not None:
-            _sync_here(reader)
-            now = reader.now()
-        statuses = [] if reader is None else list_runs(reader, ended=_ENDED if everything else 0)
-        ready = set[tuple[str, str]]() if reader is None else set(reader.addressed())
+    with open_journal() as queries:
+        if queries is not None:
+            _sync_here(queries)
+            now = queries.now()
+        statuses = [] if queries is None else list_runs(queries, ended=_ENDED if everything else 0)
+        ready = set[tuple[str, str]]() if queries is None else set(queries.addressed())
     entries = [entry_dict(status, now) for status in statuses]
     if console.as_json:
         show_json({"delegations": entries})
@@ -69,13 +69,13 @@ def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]]) -> N
         note(f"{left[0].run} is answered. To continue: deputy resume {left[0].run}")
 
 
-def _sync_here(reader: JournalReader) -> None:
+def _sync_here(queries: Queries) -> None:
     """Sync the tasks of this project; a damaged task file does not stop `ps`."""
     from deputy.interfaces.task_sync import sync_from
     from deputy.project_tasks.task_file import TaskFile, project_root
 
     try:
-        sync_from(reader, TaskFile(project_root(Path.cwd())))
+        sync_from(queries, TaskFile(project_root(Path.cwd())))
     except StorageError as error:
         warn(f"cannot update the project's tasks: {print_error(error)}")
 

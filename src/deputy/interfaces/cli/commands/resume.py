@@ -114,14 +114,14 @@ async def _resume(console: Console, run: str, answer: str | None, options: RunOp
 def _refusal(run: str) -> Error | None:
     """Why a task command did not continue: its task could not be claimed."""
     from deputy.core.state import why_not_claimed
+    from deputy.engine.ports.queries import DamagedRecord
     from deputy.interfaces.cli.console import read_journal
-    from deputy.journal.sqlite.rows import DamagedRecord
 
-    with read_journal() as reader:
-        state = None if reader is None else reader.state(run)
-        if reader is None or state is None:
+    with read_journal() as queries:
+        state = None if queries is None else queries.state(run)
+        if queries is None or state is None:
             return None
-        records = (record for record in reader.records(run) if not isinstance(record, DamagedRecord))
+        records = (record for record in queries.records(run) if not isinstance(record, DamagedRecord))
         return why_not_claimed(records, state.round)
 
 
@@ -191,7 +191,9 @@ def _workspace(run: str, given: str | None) -> str:
 def _recorded_workspace(run: str) -> str:
     from deputy.interfaces.cli.console import read_journal
 
-    with read_journal() as reader:
-        state = None if reader is None else reader.state(run)
-        root = None if reader is None or state is None or state.lineage is None else reader.state(state.lineage.root_id)
+    with read_journal() as queries:
+        state = None if queries is None else queries.state(run)
+        root = (
+            None if queries is None or state is None or state.lineage is None else queries.state(state.lineage.root_id)
+        )
         return "" if root is None else root.workspace

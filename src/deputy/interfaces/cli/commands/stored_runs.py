@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from deputy.core.limits import WallLimit
     from deputy.core.state import State
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import Queries
 
 ID = click.argument("run", metavar="ID")
 
@@ -49,11 +49,11 @@ _LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 @with_console()
 def show_(console: Console, run: str) -> None:
     """Show the state and the outcome of a run."""
-    from deputy.journal.queries import show_run
+    from deputy.journal.registry import show_run
 
-    with open_run(run) as (reader, state):
-        form = show_run(reader, run)
-        answered = [] if console.as_json else _answered(reader, state)
+    with open_run(run) as (queries, state):
+        form = show_run(queries, run)
+        answered = [] if console.as_json else _answered(queries, state)
     if form is None:
         raise UnknownRun(run)
     page = _page(form)
@@ -62,9 +62,9 @@ def show_(console: Console, run: str) -> None:
     console.show(form, page)
 
 
-def _answered(reader: JournalReader, state: State) -> list[tuple[str, str]]:
+def _answered(queries: Queries, state: State) -> list[tuple[str, str]]:
     """The runs of the tree that no longer wait, each with the text that replaces how to answer it."""
-    tree = [] if state.lineage is None else reader.tree(state.lineage.root_id)
+    tree = [] if state.lineage is None else queries.tree(state.lineage.root_id)
     dropped = f"{_DROPPED} {how_to_resume_call(state.run)}" if state.command == "delegate" else _DROPPED
     return [
         (one.run, dropped if one.status == "cancelled" else _ANSWERED)
@@ -113,8 +113,8 @@ def transcript(console: Console, run: str) -> None:
     """
     from deputy.journal.transcript import markdown, transcribe
 
-    with open_journal() as reader:
-        made = None if reader is None else transcribe(reader.records(run))
+    with open_journal() as queries:
+        made = None if queries is None else transcribe(queries.records(run))
     if made is None:
         raise UnknownRun(run)
     if made.damaged:
@@ -147,8 +147,8 @@ def export(console: Console, run: str, place: str | None) -> None:
     from deputy.journal.transcript import safe_id
 
     folder = Path(place if place is not None else safe_id(run))
-    with open_run(run) as (reader, state):
-        written = export_run(reader, state, folder, time.time())
+    with open_run(run) as (queries, state):
+        written = export_run(queries, state, folder, time.time())
     console.show({"folder": str(folder), **written}, f"{folder}: {counted(len(written['runs']), 'run')}")
 
 
@@ -186,8 +186,8 @@ def prune(console: Console, age: str, dry_run: bool, with_work: bool) -> None:
     """
     from deputy.core.request import timestamp
     from deputy.journal.home import home_path
+    from deputy.journal.retention import orphaned_worktrees, remove_worktree
     from deputy.journal.retention import prune as prune_runs
-    from deputy.journal.run_worktrees import orphaned_worktrees, remove_worktree
     from deputy.tools.git_worktrees import WorktreeCleanup
 
     home, worktrees = home_path(), WorktreeCleanup(os.environ)
@@ -275,8 +275,8 @@ def stats(console: Console) -> None:
         # The limit of `delegate` applies to each of its tasks.
         return None if name == "delegate" else settings.limit("delegate" if name == SUBAGENT else name)
 
-    with open_journal() as reader:
-        found = [] if reader is None else stats_of(reader.ended(_LOOKED_AT), limit_of)
+    with open_journal() as queries:
+        found = [] if queries is None else stats_of(queries.ended(_LOOKED_AT), limit_of)
     if found or console.as_json:
         console.show({"commands": found}, _table([_HEADINGS, *map(_row, found)]))
     else:

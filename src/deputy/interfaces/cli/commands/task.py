@@ -160,8 +160,8 @@ def release(console: Console, number: str) -> None:
     work = tasks.find(_one(number)).work
     if work is None:
         raise UsageError(f"task {number}", Unquoted("no command at work"), "there is nothing to release")
-    with open_journal() as reader:
-        if reader is not None and reader.state(work.session_id) is not None:
+    with open_journal() as queries:
+        if queries is not None and queries.state(work.session_id) is not None:
             remedy = f"resume it (deputy resume {work.session_id}) or cancel it (deputy cancel {work.session_id})"
             raise UsageError(f"task {number}", Unquoted(f"{work.command} at work"), remedy)
     _show(console, tasks.change(_one(number), lambda task: released(task, work, _now())), "Released")
@@ -279,9 +279,9 @@ def _file() -> TaskFile:
     if unsettled(tasks):
         from deputy.interfaces.task_sync import sync_from
 
-        with open_journal() as reader:
-            if reader is not None:
-                sync_from(reader, tasks)
+        with open_journal() as queries:
+            if queries is not None:
+                sync_from(queries, tasks)
     return tasks
 
 

@@ -28,12 +28,12 @@ from deputy.interfaces.cli.runner import run_command
 from deputy.interfaces.cli.streams import is_unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import TextIO
 
     from deputy.core.state import State
+    from deputy.engine.ports.queries import Cursor, ProgressEvent, Queries
     from deputy.interfaces.view.subscribers import Subscribers
-    from deputy.journal.sqlite.reader import JournalReader
 
 EXAMPLES = """\b
 Examples:
@@ -46,8 +46,10 @@ The exit code is that of the outcome; 3 when no run is active, 4 when the
 run was interrupted: its process died, and `deputy resume` continues it."""
 
 LOOK_SECONDS = 0.2
-_LATE_LOOKS = 25
-"""Overdue runs are ended once per this many polls."""
+_EXPIRE_SECONDS = 5.0
+"""How soon after a change overdue runs are looked for."""
+_HOLDER_SECONDS = 2.0
+"""How often the process of the run is looked for."""
 INTERRUPTED = 4
 
 
@@ -56,22 +58,22 @@ INTERRUPTED = 4
 @with_console("Print events as JSON lines.")
 def command(console: Console, run: str | None) -> int:
     """Follow a run of another terminal."""
-    with open_journal() as reader:
-        found = run if run is not None or reader is None else _latest(reader)
+    with open_journal() as queries:
+        found = run if run is not None or queries is None else _latest(queries)
         if found is None:
             warn("no run is active; `deputy ps --all` lists those that ended")
             return NOTHING_FOUND
-        if reader is None or not reader.knows(found):
+        if queries is None or queries.state(found) is None:
             raise UnknownRun(found)
-        return run_command(lambda stop: _watch(reader, found, console.as_json, stop))
+        return run_command(lambda stop: _watch(queries, found, console.as_json, stop))
 
 
-def _latest(reader: JournalReader) -> str | None:
-    roots = [state.run for state in reader.live() if state.parent is None]
+def _latest(queries: Queries) -> str | None:
+    roots = [state.run for state in queries.live() if state.parent is None]
     return roots[-1] if roots else None
 
 
-async def _watch(reader: JournalReader, run: str, as_json: bool, stop: asyncio.Event) -> int:
+async def _watch(queries: Queries, run: str, as_json: bool, stop: asyncio.Event) -> int:
     from deputy.interfaces.view.parent_view import ParentView
     from deputy.interfaces.view.renderers import open_view
     from deputy.interfaces.view.subscribers import Subscribers, open_events
@@ -80,9 +82,9 @@ async def _watch(reader: JournalReader, run: str, as_json: bool, stop: asyncio.E
         async with open_view(is_quiet=as_json) as view:
             parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
             told_on = sys.stdout if as_json else sys.stderr
-            code = await _follow(_Follower(reader, run), Subscribers(lines, parent), stop, told_on)
+            code = await _follow(_Follower(queries, run), Subscribers(lines, parent), stop, told_on)
         parent.finish()
-        state = await asyncio.to_thread(reader.state, run)
+        state = await asyncio.to_thread(queries.state, run)
         if code == INTERRUPTED and state is not None and state.is_live:
             warn(f"its process died; continue it with `deputy resume {run}`")
         return code
@@ -107,92 +109,117 @@ async def _follow(follower: _Follower, subscribers: Subscribers, stop: asyncio.E
 class _Follower:
     """Finds the news of a tree of runs since the last poll."""
 
-    def __init__(self, reader: JournalReader, run: str) -> None:
-        self.reader = reader
+    def __init__(self, queries: Queries, run: str) -> None:
+        self._queries = queries
         self._run = run
-        self._seen = -1
-        self._looks = 0
-        self._told: dict[str, int] = {}
+        self._cursor: Cursor | None = None
+        self._tree: dict[str, State] = {}
+        self._shown: dict[str, int] = {}
         self._usage: dict[str, tuple[int, int]] = {}
         self._over: set[str] = set()
         self._began: dict[str, float] = {}
         self._earliest: dict[str, float] = {}
+        self._expire_at = self._check_holder_at = -inf
 
     def poll(self) -> tuple[list[Progress], int | None]:
         """The news, and the exit code when the run is over."""
-        if self._looks % _LATE_LOOKS == 0:
-            expire_overdue(self.reader)
-        self._looks += 1
-        changes = self.reader.changes()
-        news = list(self.changes()) if changes != self._seen else []
-        self._seen = changes
-        code = self.ending()
+        now = time.monotonic()
+        if now >= self._expire_at:
+            self._expire_at = now + expire_overdue(self._queries)
+        news = self._news()
+        code = self._ending(now)
         return (news if code != INTERRUPTED else [*news, *self._interrupted()]), code
 
-    def changes(self) -> Iterator[Progress]:
+    def _news(self) -> list[Progress]:
         """The news of the run and everything below it, in the order of time."""
-        state = self.reader.state(self._run)
-        every = [] if state is None else [state, *self.reader.descendants(self._run)]
-        found = [one for state in every for one in self._news_of(state)]
+        runs, shown = self._changes()
+        if runs:
+            # One of them may have a new deadline.
+            self._expire_at = min(self._expire_at, time.monotonic() + _EXPIRE_SECONDS)
+        rows: dict[str, list[ProgressEvent]] = {}
+        for state in runs:
+            if state.run == self._run or state.parent in self._tree:
+                self._tree[state.run] = state
+                rows[state.run] = []
+        for one in shown:
+            if one.run in self._tree:
+                rows.setdefault(one.run, []).append(one)
+        found = [one for run, events in rows.items() for one in self._news_of(self._tree[run], events)]
         # Sorted, so that a run never ends before the runs below it.
-        return (progress for _, progress in sorted(found, key=lambda one: one[0]))
+        return [progress for _, progress in sorted(found, key=lambda one: one[0])]
 
-    def ending(self) -> int | None:
+    def _changes(self) -> tuple[Sequence[State], Sequence[ProgressEvent]]:
+        """The changed states and new progress: of all runs, or of the tree where it is read anew."""
+        queries = self._queries
+        runs: dict[str, State] = {}
+        shown: list[ProgressEvent] = []
+        while self._cursor is not None:
+            changes = queries.follow(self._cursor)
+            self._cursor = None if changes.is_reset else changes.cursor
+            runs |= {state.run: state for state in changes.runs}
+            shown += changes.progress
+            if not changes.is_reset and not changes.has_more:
+                return list(runs.values()), shown
+        self._cursor = queries.cursor()
+        self._tree.clear()
+        state = queries.state(self._run)
+        tree = [] if state is None else [state, *queries.descendants(self._run)]
+        return tree, [one for state in tree for one in queries.progress(state.run)]
+
+    def _ending(self, now: float) -> int | None:
         """The exit code when the run is over."""
-        from deputy.core.events import AdmissionRefused, Returned
-        from deputy.journal.sqlite.rows import DamagedRecord
-
-        state = self.reader.state(self._run)
+        state = self._tree.get(self._run)
         if state is None:
             return NOTHING_FOUND
-        if state.is_live:
-            holder = self.reader.holders([self._run]).get(self._run)
-            if state.status == "waiting" or (holder is not None and not holder.is_orphaned(time.monotonic())):
-                return None
-            return INTERRUPTED
-        record = self.reader.get(self._run, f"returned:{state.round}")
-        if (
-            record is None
-            or isinstance(record, DamagedRecord)
-            or not isinstance(record.event, Returned | AdmissionRefused)
-        ):
-            return INTERRUPTED
-        return exit_code([record.event.outcome])
+        if not state.is_live:
+            outcome = self._queries.outcome(state)
+            return INTERRUPTED if outcome is None else exit_code([outcome])
+        if state.status == "waiting" or now < self._check_holder_at:
+            return None
+        # The death of a process writes no record.
+        self._check_holder_at = now + _HOLDER_SECONDS
+        holder = self._queries.holders().get(self._run)
+        if holder is not None and not holder.is_orphaned:
+            return None
+        current = self._queries.state(self._run)
+        return None if current is None or current.seq != state.seq else INTERRUPTED
 
     def _interrupted(self) -> Iterator[Progress]:
         """An `interrupted` event for each active run: its process died."""
-        for state in self.reader.descendants(self._run):
-            if state.is_live:
+        for state in self._tree.values():
+            if state.is_live and state.run != self._run:
                 label = state.label or state.command
                 yield Progress(event="completed", label=label, session_id=state.run, status="interrupted")
 
     def _started(self, state: State, label: str) -> Progress:
         """The `started` event, with the task's place in its call."""
-        start = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
+        queries = self._queries
+        start = next((one.event for one in queries.records(state.run, limit=1) if isinstance(one, Record)), None)
         began = self._began[state.run]
-        text = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, self.reader.now()))
+        text = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, queries.now()))
         if not isinstance(start, Requested):
             return text
         return structs.replace(text, parent=start.parent or "", index=start.options.index, total=start.options.total)
 
-    def _news_of(self, state: State) -> Iterator[tuple[float, Progress]]:
+    def _news_of(self, state: State, shown: Sequence[ProgressEvent]) -> Iterator[tuple[float, Progress]]:
         """The news of one run with their times, none before the start of the run and of those above it."""
         label = state.label or state.command or "run"
         is_parent = state.command and state.parent is None
         # All events of a run use its first known start.
         began = self._began.setdefault(state.run, state.began_clock)
         earliest = self._earliest.setdefault(state.run, max(began, self._earliest.get(state.parent or "", 0.0)))
-        if state.run not in self._told and not is_parent:
+        if state.run not in self._shown and not is_parent:
             yield earliest, self._started(state, label)
-        after = self._told.setdefault(state.run, 0)
-        for number, at, body in self.reader.progress(state.run, after):
-            self._told[state.run] = number
+        last = self._shown.setdefault(state.run, 0)
+        for one in (one for one in shown if one.number > last):
+            self._shown[state.run] = one.number
             try:
-                progress = json.decode(body, type=Progress)
+                progress = json.decode(one.body, type=Progress)
             except MsgspecError:
                 continue
             is_start = progress.event == "started"
-            yield max(at, earliest), progress if is_start else structs.replace(progress, seconds=_since(began, at))
+            text = progress if is_start else structs.replace(progress, seconds=_since(began, one.at))
+            yield max(one.at, earliest), text
         until = inf if state.ended_clock is None else max(state.ended_clock, earliest)
         used = (state.usage.input, state.usage.output)
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:

@@ -2,66 +2,56 @@
 
 from __future__ import annotations
 
-import time
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
 from deputy.core.approval import ApprovalRequest, read_decision
-from deputy.core.events import AdmissionRefused, QuestionAnswered, QuestionAsked, Returned
+from deputy.core.events import QuestionAnswered, QuestionAsked
 from deputy.core.outcome import NO_USAGE
 from deputy.core.request import timestamp
 from deputy.core.serialize import outcome_dict, usage_dict
 from deputy.core.state import ASKED, prefix
-from deputy.engine.recover import RunStatus, overdue, seconds_late, shown_status, unanswered
-from deputy.journal.sqlite.reader import STALE_SECONDS
-from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.engine.ports.queries import DamagedRecord
+from deputy.engine.recover import GRACE_SECONDS, RunStatus, overdue, seconds_late, shown_status, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from deputy.core.outcome import Outcome, Usage
     from deputy.core.state import State
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.engine.ports.queries import LeaseHolder, Queries
 
 
-def statuses(reader: JournalReader, states: Sequence[State], stale_seconds: float = STALE_SECONDS) -> list[RunStatus]:
+def statuses(queries: Queries, states: Sequence[State]) -> list[RunStatus]:
     """The status of these runs, with whether a process holds them."""
-    holders = reader.holders(state.run for state in states if state.is_live)
-    now = time.monotonic()
-    # Each process is looked up once, however many runs it has.
-    left: dict[tuple[str, float | None], bool] = {}
+    holders = queries.holders()
 
-    def is_orphaned(run: str) -> bool:
-        holder = holders.get(run)
-        if holder is None:
-            return True
-        name = (holder.owner, holder.beat)
-        if name not in left:
-            left[name] = holder.is_orphaned(now, stale_seconds)
-        return left[name]
-
-    def as_it_is(state: State) -> State:
+    def status(state: State) -> RunStatus:
+        holder = holders.get(state.run)
+        is_orphaned = holder is None or holder.is_orphaned
         # A run that ended since it was read has no holder, and is no orphan.
-        return reader.state(state.run) or state if state.is_live and is_orphaned(state.run) else state
+        now = queries.state(state.run) or state if state.is_live and is_orphaned else state
+        return RunStatus(state=now, is_orphaned=is_orphaned)
 
-    return [RunStatus(state=as_it_is(state), is_orphaned=is_orphaned(state.run)) for state in states]
+    return [status(state) for state in states]
 
 
-def list_runs(reader: JournalReader, *, ended: int = 0) -> list[RunStatus]:
+def list_runs(queries: Queries, *, ended: int = 0) -> list[RunStatus]:
     """The live and the blocked delegations, and the latest `ended` ones; in tree order."""
-    states = {state.run: state for state in (*reader.live(), *_with_callers(reader, reader.blocked()))}
+    states = {state.run: state for state in (*queries.live(), *_with_callers(queries, queries.blocked()))}
     if ended:
-        states |= {state.run: state for state in reader.ended(ended)}
-    return as_tree(with_usage(reader, statuses(reader, list(states.values()))))
+        states |= {state.run: state for state in queries.ended(ended)}
+    return as_tree(with_usage(queries, statuses(queries, list(states.values()))))
 
 
-def with_usage(reader: JournalReader, found: Sequence[RunStatus]) -> list[RunStatus]:
+def with_usage(queries: Queries, found: Sequence[RunStatus]) -> list[RunStatus]:
     """These runs with the usage of their subtrees."""
     roots = {one.state.lineage.root_id for one in found if one.state.counts.children and one.state.lineage is not None}
     used: dict[str, Usage] = {}
     for root in roots:
-        tree = {state.run: state for state in reader.tree(root)}
+        tree = {state.run: state for state in queries.tree(root)}
         for state in tree.values():
             above: str | None = state.run
             while above is not None:
@@ -70,14 +60,14 @@ def with_usage(reader: JournalReader, found: Sequence[RunStatus]) -> list[RunSta
     return [structs.replace(one, used=used.get(one.state.run)) for one in found]
 
 
-def _with_callers(reader: JournalReader, states: Iterable[State]) -> Iterable[State]:
+def _with_callers(queries: Queries, states: Iterable[State]) -> Iterable[State]:
     """These runs and their ancestors."""
     known: dict[str, State] = {}
     for state in states:
         above: State | None = state
         while above is not None and above.run not in known:
             known[above.run] = above
-            above = None if above.parent is None else reader.state(above.parent)
+            above = None if above.parent is None else queries.state(above.parent)
     return known.values()
 
 
@@ -88,18 +78,32 @@ class ExpiredRuns(NamedTuple):
     """Runs past their deadline, children first."""
     unanswered: list[State]
     """Runs whose approval was not answered in time."""
+    next_seconds: float
+    """When to look again, unless a run changes."""
 
 
-def out_of_time(reader: JournalReader, now: float) -> ExpiredRuns:
+def out_of_time(queries: Queries, now: float) -> ExpiredRuns:
     """The live runs past their deadline, and those whose approval was not answered in time."""
-    found = statuses(reader, reader.live())
-    return ExpiredRuns(overdue(found, now), unanswered(found, now))
+    found = statuses(queries, queries.live())
+    due = (at for one in found for at in _due_times(one.state))
+    # A run may be late and not yet overdue: it has some seconds to end by itself.
+    soon = min(due, default=inf)
+    return ExpiredRuns(overdue(found, now), unanswered(found, now), max(soon - now, GRACE_SECONDS))
 
 
-def orphaned(reader: JournalReader) -> list[str]:
+def _due_times(state: State) -> Iterator[float]:
+    if state.lineage is not None and state.lineage.deadline is not None and state.status != "waiting":
+        yield state.lineage.deadline
+    if state.answer_by is not None:
+        yield state.answer_by
+
+
+def orphaned(queries: Queries) -> list[str]:
     """The runs whose process died during a step that must not be repeated: its command may still run."""
-    at_work = [state.run for state in reader.live() if any(not step.is_repeatable for step in state.under_way.values())]
-    return [run for run, holder in reader.holders(at_work).items() if holder.is_gone]
+    live = queries.live()
+    at_work = [state.run for state in live if any(not step.is_repeatable for step in state.under_way.values())]
+    holders: dict[str, LeaseHolder] = queries.holders() if at_work else {}
+    return [run for run in at_work if run in holders and holders[run].is_gone]
 
 
 def as_tree(statuses: Iterable[RunStatus]) -> list[RunStatus]:
@@ -153,25 +157,25 @@ def entry_dict(status: RunStatus, now: float) -> dict[str, Any]:
     }
 
 
-def show_run(reader: JournalReader, run: str) -> dict[str, Any] | None:
+def show_run(queries: Queries, run: str) -> dict[str, Any] | None:
     """A delegation's entry, with its outcome once it has ended; None when there is no such run."""
-    state = reader.state(run)
+    state = queries.state(run)
     if state is None:
         return None
-    (status,) = with_usage(reader, statuses(reader, [state]))
-    ended = outcome(reader, state)
+    (status,) = with_usage(queries, statuses(queries, [state]))
+    ended = queries.outcome(state)
     return {
-        **entry_dict(status, reader.now()),
-        "always_approved": always_approved(reader, state) or None,
+        **entry_dict(status, queries.now()),
+        "always_approved": always_approved(queries, state) or None,
         "outcome": None if ended is None else outcome_dict(ended),
     }
 
 
-def always_approved(reader: JournalReader, state: State) -> list[str]:
+def always_approved(queries: Queries, state: State) -> list[str]:
     """The tools that a person has approved for the rest of this round."""
     asked: dict[str, tuple[str, str]] = {}
     tools: list[str] = []
-    for record in reader.records(state.run):
+    for record in queries.records(state.run):
         if isinstance(record, DamagedRecord) or not record.key.startswith(prefix(state.round)):
             continue
         match record.event:
@@ -186,16 +190,8 @@ def always_approved(reader: JournalReader, state: State) -> list[str]:
     return tools
 
 
-def outcomes(reader: JournalReader, runs: Iterable[str]) -> dict[str, Outcome]:
+def outcomes(queries: Queries, runs: Iterable[str]) -> dict[str, Outcome]:
     """The outcomes of those of these runs that have ended."""
-    states = ((run, reader.state(run)) for run in runs)
-    found = ((run, None if state is None else outcome(reader, state)) for run, state in states)
+    states = ((run, queries.state(run)) for run in runs)
+    found = ((run, None if state is None else queries.outcome(state)) for run, state in states)
     return {run: ended for run, ended in found if ended is not None}
-
-
-def outcome(reader: JournalReader, state: State) -> Outcome | None:
-    """The outcome of a run's last round; None when it is live, or the record is damaged."""
-    record = None if state.is_live else reader.must_get(state.run, f"returned:{state.round}")
-    if record is None or isinstance(record, DamagedRecord) or not isinstance(record.event, Returned | AdmissionRefused):
-        return None
-    return record.event.outcome

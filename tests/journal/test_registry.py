@@ -10,9 +10,9 @@ from deputy.core.events import CancelRequested, QuestionAsked, Requested, Return
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
 from deputy.journal.clock import Clock
-from deputy.journal.queries import entry_dict, list_runs, outcome, show_run, statuses
-from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.registry import entry_dict, list_runs, show_run, statuses
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 NOW = 1_000_000_000.0
 STILL = Clock(wall=lambda: NOW, monotonic=lambda: NOW)
@@ -63,7 +63,7 @@ def at_work(home: Path, look: object) -> None:
 
 @pytest.mark.rule("registry.entry")
 def test_the_live_ones_are_listed_as_a_tree_with_where_they_stand(tmp_path: Path) -> None:
-    def look(reader: JournalReader) -> None:
+    def look(reader: SqliteQueries) -> None:
         entries = [entry_dict(standing, NOW) for standing in list_runs(reader)]
         assert [entry["session_id"] for entry in entries] == [ROOT, "sess_1_first0", "sess_1_below0"]
         assert [entry["status"] for entry in entries] == ["running", "waiting", "running"]
@@ -82,7 +82,7 @@ def test_the_live_ones_are_listed_as_a_tree_with_where_they_stand(tmp_path: Path
 @pytest.mark.rule("registry.monitor")
 def test_what_its_process_left_is_interrupted_and_what_waits_still_waits(tmp_path: Path) -> None:
     at_work(tmp_path / "home", lambda reader: None)
-    reader = JournalReader.open(tmp_path / "home")
+    reader = SqliteQueries.open(tmp_path / "home")
     assert reader is not None
     with reader:
         statuses = {s.state.run: entry_dict(s, NOW)["status"] for s in list_runs(reader)}
@@ -92,7 +92,7 @@ def test_what_its_process_left_is_interrupted_and_what_waits_still_waits(tmp_pat
 
 
 def test_ended_ones_stay_in_history_with_their_outcome(tmp_path: Path) -> None:
-    def look(reader: JournalReader) -> None:
+    def look(reader: SqliteQueries) -> None:
         assert [standing.state.run for standing in list_runs(reader, ended=10)] == [
             ROOT,
             "sess_1_first0",
@@ -116,12 +116,12 @@ def test_a_damaged_outcome_is_not_believed(tmp_path: Path) -> None:
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("UPDATE events SET body = replace(body, 'All', 'Non') WHERE key = 'returned:0'")
     connection.close()
-    reader = JournalReader.open(home)
+    reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
         state = reader.state("sess_1_second")
         assert state is not None
-        assert outcome(reader, state) is None
+        assert reader.outcome(state) is None
 
 
 def test_a_run_that_ends_while_it_is_being_looked_at_is_not_taken_for_one_that_was_left(tmp_path: Path):

@@ -1,24 +1,30 @@
-"""The synchronous reader of the journal; it never blocks a writer, and verifies every checksum."""
+"""The Queries port over one SQLite file: it never blocks a writer, and verifies every checksum."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from deputy.core.errors import StorageCorrupt
-from deputy.core.events import Record
+from deputy.core.events import AdmissionRefused, Record, Returned
 from deputy.core.state import State, apply
-from deputy.journal import home
+from deputy.engine.ports.queries import (
+    FOLLOW_LIMIT,
+    Changes,
+    Cursor,
+    DamagedRecord,
+    LeaseHolder,
+    LoggedErrorRow,
+    ProgressEvent,
+    RecordHead,
+)
+from deputy.journal import error_log, home
 from deputy.journal.clock import read_clock
-from deputy.journal.process_identity import ProcessIdentity, is_gone
+from deputy.journal.process_identity import has_ended
 from deputy.journal.sqlite.connection import open_reader, retry_while_busy, typed
-from deputy.journal.sqlite.integrity_check import JournalDamage, check_integrity
 from deputy.journal.sqlite.rows import (
     EVENT_UNDER_KEY,
     EVENTS_AFTER,
-    HOLDER,
-    DamagedRecord,
     Row,
     is_whole_state,
     read_event,
@@ -28,14 +34,17 @@ from deputy.journal.sqlite.rows import (
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
+
+    from deputy.core.outcome import Outcome
 
 STALE_SECONDS = 15.0
 """A process without a heartbeat for this long counts as dead."""
 
 _PAGE = 256
+_ALL_ROWS = 1 << 60
 _LISTED = ("runs", "leases", "owners")
 """The tables that list runs: a row lost from an index would be missing silently."""
 _ALL_TABLES = "1"
@@ -54,13 +63,21 @@ SELECT run, state, sum FROM runs WHERE NOT is_live AND (
 )
 """
 
+_HOLDERS = "SELECT l.run, l.owner, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.owner IS NOT NULL"
+_CURSOR = (
+    "SELECT (SELECT number FROM generation), coalesce((SELECT max(id) FROM events), 0),"
+    " coalesce((SELECT max(id) FROM progress), 0)"
+)
+_NEW_RECORDS = "SELECT id, run, seq, at, kind, length(body) FROM events WHERE id > ? ORDER BY id LIMIT ?"
+_NEW_PROGRESS = "SELECT id, run, at, body FROM progress WHERE id > ? ORDER BY id LIMIT ?"
 _PROBES = (
     "SELECT id, run, seq, key, at, clock, kind, body, sum FROM events LIMIT 0",
     "SELECT run, parent, root, is_live, is_settled, last_at, state, sum FROM runs LIMIT 0",
     "SELECT l.run, l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) LIMIT 0",
     "SELECT run, topic, is_taken FROM inbox LIMIT 0",
-    "SELECT run, n, at, body FROM progress LIMIT 0",
+    "SELECT id, run, slot, at, body FROM progress LIMIT 0",
     "SELECT boot, offset FROM clocks LIMIT 0",
+    "SELECT number FROM generation LIMIT 0",
     "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body, e.sum FROM pins p, errors e LIMIT 0",
     # These read pages: a lost table must not look like an empty one.
     "SELECT count(*) FROM runs",
@@ -69,40 +86,43 @@ _PROBES = (
 )
 
 
-class LeaseHolder(Struct, frozen=True, kw_only=True):
-    """The holder of a run's lease, and its last heartbeat."""
+class JournalDamage:
+    """The damaged rows found so far."""
 
-    owner: str
-    epoch: int
-    beat: float | None
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+
+    def note(self, where: str, what: str) -> None:
+        """Remember a damaged row."""
+        self._found.setdefault(where, what)
+
+    def note_state(self, run: str) -> None:
+        """Remember that the stored state of a run is damaged."""
+        self.note(f"the state of {run!r}", "its checksum does not fit")
 
     @property
-    def pid(self) -> str:
-        """The process id as text."""
-        owner = ProcessIdentity.named(self.owner)
-        return "unknown" if owner is None else str(owner.pid)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the process has certainly ended."""
-        owner = ProcessIdentity.named(self.owner)
-        return owner is not None and is_gone(owner)
-
-    def is_orphaned(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
-        """Whether the process has ended, or sent no heartbeat for too long."""
-        if not self.owner or self.beat is None:
-            return True
-        owner = ProcessIdentity.named(self.owner)
-        return owner is None or is_gone(owner) or now - self.beat > stale_seconds
+    def description(self) -> str:
+        """All of it in one line; empty when nothing is damaged."""
+        if not self._found:
+            return ""
+        (where, what), *others = self._found.items()
+        more = f", and {len(others)} more damaged place{'s' * (len(others) > 1)}" if others else ""
+        return f"{where}: {what}{more}"
 
 
-class JournalReader:
+class SqliteQueries:
     """A view of the journal through one read-only connection."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, stale_seconds: float = STALE_SECONDS) -> None:
         self._connection = connection
         self.path = path
+        self._stale_seconds = stale_seconds
         self._damage = JournalDamage()
+
+    @property
+    def location(self) -> str:
+        """The path of the journal."""
+        return str(self.path)
 
     @property
     def damage(self) -> str:
@@ -119,25 +139,27 @@ class JournalReader:
         self._damage.note(where, what)
 
     @classmethod
-    def open(cls, folder: Path, *, is_written: bool = False) -> JournalReader | None:
-        """A reader of the journal in this home; None when there is none. `is_written`: this process writes it."""
+    def open(
+        cls, folder: Path, *, is_written: bool = False, stale_seconds: float = STALE_SECONDS
+    ) -> SqliteQueries | None:
+        """Open the journal in this home; None when there is none. `is_written`: this process writes it."""
         connection = open_reader(folder, is_written=is_written)
-        return None if connection is None else cls(connection, folder / home.JOURNAL)
+        return None if connection is None else cls(connection, folder / home.JOURNAL, stale_seconds)
 
     @classmethod
-    def open_any(cls, folder: Path) -> JournalReader | None:
+    def open_any(cls, folder: Path) -> SqliteQueries | None:
         """The same after a check of the tables that list runs; raises StorageCorrupt when one is damaged."""
-        reader = cls.open(folder)
-        if reader is None:
+        queries = cls.open(folder)
+        if queries is None:
             return None
         try:
-            reader.probe()
+            queries.probe()
             for table in _LISTED:
-                reader._check_table(table)
+                queries._check_table(table)
         except BaseException:
-            reader.close()
+            queries.close()
             raise
-        return reader
+        return queries
 
     def probe(self) -> None:
         """Check that all tables have our columns."""
@@ -148,7 +170,7 @@ class JournalReader:
         """Close the connection."""
         self._connection.close()
 
-    def __enter__(self) -> JournalReader:
+    def __enter__(self) -> SqliteQueries:
         return self
 
     def __exit__(
@@ -205,12 +227,17 @@ class JournalReader:
         """The runs that ended last, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE NOT is_live ORDER BY last_at DESC LIMIT ?", limit)
 
-    def holders(self, runs: Iterable[str]) -> dict[str, LeaseHolder]:
-        """The lease holders of these runs."""
+    def holders(self) -> dict[str, LeaseHolder]:
+        """The processes that hold leases, by run."""
+        now = time.monotonic()
+        ended: dict[str, bool] = {}
         found: dict[str, LeaseHolder] = {}
-        for run in runs:
-            for owner, epoch, beat in self._rows(HOLDER, run):
-                found[run] = LeaseHolder(owner=owner or "", epoch=epoch, beat=beat)
+        for run, owner, beat in self._rows(_HOLDERS):
+            # Each process is looked up once, however many runs it has.
+            if owner not in ended:
+                ended[owner] = has_ended(owner)
+            is_silent = beat is None or now - beat > self._stale_seconds
+            found[run] = LeaseHolder(owner=owner, is_gone=ended[owner], is_silent=is_silent)
         return found
 
     def owners(self) -> list[str]:
@@ -237,21 +264,29 @@ class JournalReader:
         rows = self._rows(EVENT_UNDER_KEY, run, key)
         return self._trusted(read_event(rows[0]), run) if rows else None
 
-    def must_get(self, run: str, key: str) -> Record | DamagedRecord | None:
-        """The same for a record that must exist, unless the run was removed meanwhile."""
-        found = self.get(run, key)
-        if found is None and self.knows(run):
-            found = self._lost(f"{run!r} record {key!r}", "it is missing")
-        return found
+    def outcome(self, state: State) -> Outcome | None:
+        """The outcome of a run's last round; None when it is live, or the record is damaged."""
+        if state.is_live:
+            return None
+        key = f"returned:{state.round}"
+        record = self.get(state.run, key)
+        if isinstance(record, Record) and isinstance(record.event, Returned | AdmissionRefused):
+            return record.event.outcome
+        if record is None and self.knows(state.run):
+            self._lost(f"{state.run!r} record {key!r}", "it is missing")
+        return None
 
-    def records(self, run: str, after: int = 0) -> Iterator[Record | DamagedRecord]:
-        """The records of a run after a number, in order; a DamagedRecord stands for damaged or missing ones."""
+    def records(self, run: str, after: int = 0, limit: int | None = None) -> Iterator[Record | DamagedRecord]:
+        """The records of a run with `limit` seqs after one, in order; DamagedRecords for damaged or missing ones."""
         expected = after + 1
-        last = self._last(run)
-        for row in self._pages(run, after):
+        end = _ALL_ROWS if limit is None else after + limit
+        last = min(self._last(run), end)
+        for row in self._pages(run, after, limit):
             record = self._trusted(read_event(row), run)
             # The number of a damaged row may be damaged too.
             seq = record.seq if isinstance(record, Record) else whole_number(row[1], 0)
+            if isinstance(record, Record) and seq > end:
+                break
             if seq > expected and isinstance(record, Record):
                 yield self._missing(run, expected, seq - 1)
             yield record
@@ -278,16 +313,57 @@ class JournalReader:
         query = "SELECT DISTINCT i.run, i.topic FROM inbox i JOIN runs r USING (run) WHERE NOT i.is_taken AND r.is_live"
         return self._rows(query)
 
-    def progress(self, run: str, after: int = 0) -> list[tuple[int, float, bytes]]:
-        """The latest progress of a run: number, time, body."""
-        return self._rows("SELECT n, at, body FROM progress WHERE run = ? AND n > ? ORDER BY n", run, after)
+    def progress(self, run: str) -> list[ProgressEvent]:
+        """The latest progress events of a run, oldest first."""
+        rows = self._rows("SELECT id, run, at, body FROM progress WHERE run = ? ORDER BY id", run)
+        return [ProgressEvent(*row) for row in rows]
 
-    def errors(self, limit: int) -> list[Row]:
-        """The latest errors: id, first and last time, count, body, checksum."""
+    def errors(self, limit: int) -> list[LoggedErrorRow]:
+        """The latest errors of the error log, newest first; a damaged row is left out and noted."""
         self._check_table("errors")
-        return self._rows(
+        rows = self._rows(
             "SELECT id, first_at, last_at, count, body, sum FROM errors ORDER BY last_at DESC LIMIT ?", limit
         )
+        logged: list[LoggedErrorRow] = []
+        for row in rows:
+            found = error_log.read_row(row)
+            if found is None:
+                self.note_damage(f"error {row[0]!r}", "its checksum does not fit")
+            else:
+                logged.append(found)
+        return logged
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def cursor(self) -> Cursor:
+        """The present end of the journal."""
+        return Cursor(*self._rows(_CURSOR)[0])
+
+    def follow(self, cursor: Cursor, limit: int = FOLLOW_LIMIT) -> Changes:
+        """Everything that changed since a cursor, up to a limit."""
+        if self.cursor() == cursor:
+            return Changes(cursor=cursor)
+        self._rows("BEGIN")
+        try:
+            return self._changes_since(cursor, limit)
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def _changes_since(self, cursor: Cursor, limit: int) -> Changes:
+        end = self.cursor()
+        # Without a removal a number that went back means that the file lost its end.
+        if end.generation != cursor.generation or end.record < cursor.record or end.progress < cursor.progress:
+            return Changes(cursor=end, is_reset=True)
+        rows = self._rows(_NEW_RECORDS, cursor.record, limit) if end.record > cursor.record else []
+        heads = tuple(RecordHead(*row[1:]) for row in rows)
+        states = [state for run in {head.run for head in heads} if (state := self.state(run)) is not None]
+        runs = tuple(sorted(states, key=_age))
+        if len(rows) == limit:
+            return Changes(cursor=cursor._replace(record=rows[-1][0]), runs=runs, records=heads, has_more=True)
+        shown = tuple(ProgressEvent(*row) for row in self._rows(_NEW_PROGRESS, cursor.progress, limit))
+        is_full = len(shown) == limit
+        position = end._replace(progress=shown[-1].number) if is_full else end
+        return Changes(cursor=position, runs=runs, records=heads, progress=shown, has_more=is_full)
 
     def changes(self) -> int:
         """A number that changes when another process has written."""
@@ -302,6 +378,8 @@ class JournalReader:
     def examine(self) -> list[str]:
         """Check every page and every record, and note the damage; returns the runs that lack records."""
         self._check_table(_ALL_TABLES)
+        from deputy.journal.sqlite.file_repair import check_integrity
+
         with typed(self.path):
             return retry_while_busy(lambda: check_integrity(self._connection, self._damage), self.path)
 
@@ -312,13 +390,16 @@ class JournalReader:
             part = "a table" if table == _ALL_TABLES else f"the table {table}"
             raise StorageCorrupt(str(self.path), f"{part} or one of its indexes is damaged ({found.splitlines()[-1]})")
 
-    def _pages(self, run: str, after: int) -> Iterator[Row]:
+    def _pages(self, run: str, after: int, limit: int | None) -> Iterator[Row]:
         # Page by page, so that a slow reader keeps no old snapshot open.
-        while True:
-            page = self._rows(EVENTS_AFTER, run, after, _PAGE)
+        left = _ALL_ROWS if limit is None else limit
+        while left > 0:
+            size = min(_PAGE, left)
+            page = self._rows(EVENTS_AFTER, run, after, size)
             yield from page
-            if len(page) < _PAGE:
+            if len(page) < size:
                 return
+            left -= size
             before, after = after, whole_number(page[-1][1], 0)
             if after <= before:
                 raise StorageCorrupt(str(self.path), f"the index of the records of {run!r} is damaged")
