@@ -288,7 +288,7 @@ def test_a_yes_that_comes_too_late_is_a_no(house):
     with SqliteQueries.open_any(house.home) as reader:
         until(lambda: reader.state(run).answer_by < time.time())
     answered = house.approve(run, "--json")
-    assert (json.loads(answered.stdout)["choice"], "in time" in answered.stderr) == ("no", True)
+    assert (json.loads(answered.stdout)["choice"], "too late" in answered.stderr) == ("no", True)
 
 
 def late_run(house, **options) -> str:
