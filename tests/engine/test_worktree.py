@@ -17,7 +17,6 @@ from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome, Partial,
 from deputy.core.request import Grant, GrantRequest, Lineage, Request, task_hop
 from deputy.core.task import Task, TaskOptions
 from deputy.interfaces.cli import deputy
-from deputy.journal import queries
 from deputy.journal.expire import expire_overdue
 from deputy.journal.retention import prune_expired, remove_files
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
@@ -175,7 +174,7 @@ def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_cha
     expire_overdue(house.home, [child])
     with SqliteQueries.open(house.home) as reader:
         state = reader.state(child.run)
-        outcome = queries.outcome(reader, state)
+        outcome = reader.outcome(state)
     (place,) = (path for path in (house.home / "worktrees").iterdir() if path.is_dir())
     assert isinstance(outcome, Partial)
     assert outcome.branch == git(place, "branch", "--show-current").strip()
