@@ -11,7 +11,7 @@ from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.project_tasks.orchestrator import CommandResult
 
 REPORT = ".deputy/work/001_cache_the_index/report.md"
-EXECUTOR, IMPLEMENTER, GIT = "You carry out one task", "You implement one piece", "You make commits of the files"
+EXECUTOR, IMPLEMENTER, GIT = "You execute one task", "You implement one piece", "You commit the files"
 
 
 def hand_to(agent: str, **more: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_a_helper_at_depth_3_has_nobody_below_it(project: Project):
     agents = project.root / "person/.deputy/agents"
     agents.mkdir(parents=True)
     (agents / "git-workflow-manager.md").write_text(
-        "---\nname: git-workflow-manager\ntools: Read, Delegate\n---\nYou make commits of the files.\n"
+        "---\nname: git-workflow-manager\ntools: Read, Delegate\n---\nYou commit the files.\n"
     )
     ended = project.play(
         "implement",
