@@ -9,9 +9,10 @@ import pytest
 from msgspec import structs
 from tests.backends.conftest import ACP_MODELS, KEYS
 
-from deputy.backends.acp import NAMES, acp_backend, acp_backends, check_agents
+from deputy.backends.acp import NAMES, acp_backend
 from deputy.backends.acp.acp_turn import AcpBackend
 from deputy.backends.acp.known_agents import AGENTS
+from deputy.backends.program_backend import check_installed
 from deputy.core.model_script import ScriptedCall, ScriptedTurn
 from deputy.core.request import READ_ONLY_TOOLS, Grant
 from deputy.engine.ports.backend import BackendRequest, BackendSession, NotReady
@@ -257,18 +258,19 @@ def test_floods_stay_within_bounds_and_no_sdk_is_loaded(how, size, programs, tmp
 
 
 def test_what_is_installed_is_found_and_the_rest_says_how_to_get_it(programs, environ):
-    looked = asyncio.run(check_agents(environ))
+    agents = {name: AGENTS[name].program for name in NAMES}
+    looked = asyncio.run(check_installed(agents, environ))
     assert list(looked) == list(NAMES)
     assert {name: look.version for name, look in looked.items() if look.version} == {
         "gemini": "0.61.0",
         "opencode": "1.18.33",
         "qwen": "0.24.4",
     }
-    missing = asyncio.run(check_agents({"PATH": "/nowhere"}))
+    missing = asyncio.run(check_installed(agents, {"PATH": "/nowhere"}))
     assert all(
         isinstance(found, NotReady) and "npm install" in found.error.recommendation for found in missing.values()
     )
-    assert [backend.name for backend in acp_backends(environ, WorkspaceTextFiles)] == [f"acp:{name}" for name in NAMES]
+    assert all(acp_backend(name, environ, WorkspaceTextFiles).name == f"acp:{name}" for name in NAMES)
     assert acp_backend("emacs", environ, WorkspaceTextFiles) is None
 
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.backends.conftest import KEYS, MODELS
 
 from deputy.backends.cli import NAMES, cli_backend
-from deputy.backends.cli.cli_turn import CliBackend
+from deputy.backends.program_backend import CliBackend
 from deputy.core.conversation import RetryNotice, TokenUsage
 from deputy.core.model_script import ScriptedTurn
 from deputy.core.request import READ_ONLY_TOOLS, Grant

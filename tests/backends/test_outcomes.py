@@ -142,7 +142,7 @@ def place(tmp_path, monkeypatch):
 
 
 @contextmanager
-def playing(backend, case, place, monkeypatch):
+def playing(backend, case, place, monkeypatch, misbehaviour=""):
     """Only this backend is there, and plays this case."""
     kind, _, name = backend.partition(":")
     if kind == "native":
@@ -153,14 +153,14 @@ def playing(backend, case, place, monkeypatch):
             yield
         return
     program = AGENTS[name].program.name if kind == "acp" else name
-    install_fake_programs(place / "bin", [program]).play(program, case.reported)
+    install_fake_programs(place / "bin", [program]).play(program, case.reported, misbehaviour=misbehaviour)
     alone = {
         provider: [one for one in order if one == backend] for provider, order in SHIPPED_FALLBACK.programs.items()
     }
     settings = "\n".join(f"{provider} = {order}" for provider, order in alone.items())
     (place / ".config" / "deputy").mkdir(parents=True)
     (place / ".config" / "deputy" / "config.toml").write_text(
-        f"[ladder]\nanybody = []\n[ladder.programs]\n{settings}\n"
+        f"[ladder]\nany_provider = []\n[ladder.programs]\n{settings}\n"
     )
     yield
 
@@ -205,6 +205,18 @@ def test_the_same_script_comes_to_the_same_outcome(case, backend, place, monkeyp
     if case.kind is Completed:
         assert (outcome.usage.input, outcome.usage.output) == (1500 * len(case.turns), 20 * len(case.turns))
         assert outcome.usage.requests >= 1
+
+
+@pytest.mark.rule("usage.estimate")
+@pytest.mark.parametrize("backend", [backend for backend in MODELS if backend.startswith("cli:")])
+def test_a_program_that_reports_no_usage_is_charged_our_estimate(backend, place, monkeypatch):
+    case = CASES[0]
+    with playing(backend, case, place, monkeypatch, "reports no usage"):
+        outcome, _, _ = asyncio.run(carried_out(case, backend, place))
+    assert (type(outcome), outcome.backend, outcome.report) == (Completed, backend, "Hello.")
+    assert outcome.usage.estimated
+    assert (outcome.usage.input > 0, outcome.usage.requests) == (True, 1)
+    assert 0 < outcome.usage.output < 10
 
 
 def told(events, case):

@@ -1,15 +1,20 @@
 """What a request is charged: a provider's report where it is plausible, else our own estimate, marked as one."""
 
 import re
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
 from tests.engine.conftest import House, call, turn
 
 from deputy.core.conversation import TokenUsage, is_plausible
 from deputy.core.limits import Budget
 from deputy.core.outcome import Completed, Partial
 from deputy.core.task import Task
+from deputy.models.pydantic_ai import PydanticAIModel
 from deputy.testing import ProviderServer
 
 CAP = 100_000
@@ -81,6 +86,35 @@ def test_a_plausible_report_is_charged_as_it_is(house: House, model: str):
         house.use(provider, model)
         outcome = house.one(Task(label="a", prompt="Look."))
     assert (outcome.usage.input, outcome.usage.output, outcome.usage.estimated) == (1500, 7, False)
+
+
+class UnreportedModel(FunctionModel):
+    """A pydantic-ai model that answers, and reports no usage."""
+
+    def __init__(self):
+        async def answer(_messages, _info):
+            yield "Done."
+
+        super().__init__(stream_function=answer)
+
+    @asynccontextmanager
+    async def request_stream(self, *arguments, **options):
+        async with super().request_stream(*arguments, **options) as response:
+            reported = response.get
+            response.get = lambda: replace(reported(), usage=RequestUsage(), finish_reason="stop")
+            yield response
+
+
+@pytest.mark.rule("usage.estimate")
+def test_a_pydantic_ai_model_that_reports_no_usage_is_charged_our_estimate(house: House):
+    model = PydanticAIModel(UnreportedModel())
+    house.model = model.name
+    house.given[model.name] = model
+    outcome = house.one(Task(label="a", prompt="Look."))
+    assert isinstance(outcome, Completed)
+    assert outcome.usage.estimated
+    assert (outcome.usage.input > 0, outcome.usage.requests) == (True, 1)
+    assert 0 < outcome.usage.output < 10
 
 
 def test_hidden_thinking_is_plausible_up_to_what_the_request_allowed():

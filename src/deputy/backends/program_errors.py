@@ -46,83 +46,53 @@ def flag_unknown(program: str, message: str, install: str) -> Error:
 
 def model_unknown(program: str, message: str) -> Error:
     """The program or its service does not have the model."""
-    return Error(
-        type="provider",
-        code=MODEL_NOT_FOUND,
-        message=f"{program} does not know the model: {message}",
-        recoverable=False,
-        recommendation="Name a model that it has, or none for its default.",
+    remedy = "Name a model that it has, or none for its default."
+    return _error(
+        "provider", MODEL_NOT_FOUND, f"{program} does not know the model: {message}", remedy, recoverable=False
     )
 
 
 def crashed(program: str, how: str, output: str) -> Error:
     """The program ended without a result."""
-    return Error(
-        type="execution",
-        code=CRASHED,
-        message=f"{program} {how} before it was done.{_quoted(output)}",
-        recoverable=True,
-        recommendation=f"Try again; if it happens again, run `{program}` by hand, or use another backend.",
-    )
+    remedy = f"Try again; if it happens again, run `{program}` by hand, or use another backend."
+    return _error("execution", CRASHED, f"{program} {how} before it was done.{_quoted(output)}", remedy)
 
 
 def no_output(program: str) -> Error:
     """The program succeeded without an answer."""
-    return Error(
-        type="execution",
-        code=SAID_NOTHING,
-        message=f"{program} ended without an answer.",
-        recoverable=True,
-        recommendation="Try again, or another model.",
-    )
+    return _error("execution", SAID_NOTHING, f"{program} ended without an answer.", "Try again, or another model.")
 
 
 def not_json(program: str, output: str) -> Error:
     """The program's output is not the requested JSON."""
-    return Error(
-        type="execution",
-        code=NOT_JSON,
-        message=f"The output of {program} is not the requested JSON.{_quoted(output)}",
-        recoverable=True,
-        recommendation=f"Look at its output; a wrapper around `{program}` or a notice may have printed it.",
-    )
+    remedy = f"Look at its output; a wrapper around `{program}` or a notice may have printed it."
+    return _error("execution", NOT_JSON, f"The output of {program} is not the requested JSON.{_quoted(output)}", remedy)
 
 
 def session_gone(program: str, message: str) -> Error:
     """The program no longer has the session."""
-    return Error(
-        type="execution",
-        code=SESSION_GONE,
-        message=f"{program} does not have the session to resume: {message}",
-        recoverable=True,
-        recommendation="Start a new session with the findings so far.",
-    )
+    remedy = "Start a new session with the findings so far."
+    return _error("execution", SESSION_GONE, f"{program} does not have the session to resume: {message}", remedy)
 
 
 def grant_not_held(program: str, what: str) -> Error:
     """The program cannot be limited to the grant, so it was not run."""
-    return Error(
-        type="tool_unavailable",
-        code=GRANT_NOT_HELD,
-        message=f"{program} cannot be limited to {what}; it was not run.",
-        recoverable=False,
-        recommendation="Grant the whole workspace or one folder of it, or use the native backend.",
-    )
+    remedy = "Grant the whole workspace or one folder of it, or use the native backend."
+    return _unavailable(GRANT_NOT_HELD, f"{program} cannot be limited to {what}; it was not run.", remedy)
 
 
 def output_limit(program: str, message: str) -> Error:
     """A limit of the program ended the turn."""
-    return Error(
-        type="output_limit",
-        code=OUTPUT_LIMIT,
-        message=f"{program} reached one of its own limits: {message}",
-        recoverable=True,
-        recommendation="Ask for less at once, or continue with what it has.",
-    )
+    remedy = "Ask for less at once, or continue with what it has."
+    return _error("output_limit", OUTPUT_LIMIT, f"{program} reached one of its own limits: {message}", remedy)
 
 
-def _unavailable(code: str, message: str, recommendation: str) -> Error:
-    return Error(type="tool_unavailable", code=code, message=message, recoverable=False, recommendation=recommendation)
+def _unavailable(code: str, message: str, remedy: str) -> Error:
+    return _error("tool_unavailable", code, message, remedy, recoverable=False)
+
+
+def _error(type_: str, code: str, message: str, remedy: str, *, recoverable: bool = True) -> Error:
+    return Error(type=type_, code=code, message=message, recoverable=recoverable, recommendation=remedy)
 
 
 def _quoted(output: str) -> str:

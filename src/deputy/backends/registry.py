@@ -56,7 +56,9 @@ class BackendRegistry:
             allows_inline=False,
         )
         return tuple(
-            candidate for candidate in found if candidate.backend != INLINE and self._is_known(candidate.backend)
+            candidate
+            for candidate in found
+            if candidate.backend == NATIVE or (candidate.backend != INLINE and self.open(candidate.backend) is not None)
         )
 
     def _chained(self, model: str) -> str:
@@ -109,6 +111,3 @@ class BackendRegistry:
         ladder = self.candidates(model, falls_back=True, native_failures=0)
         programs = [self.open(candidate.backend) for candidate in ladder if candidate.backend != NATIVE]
         return any([isinstance(await program.check(), Ready) for program in programs if program is not None])
-
-    def _is_known(self, backend: str) -> bool:
-        return backend == NATIVE or self.open(backend) is not None

@@ -14,6 +14,7 @@ from deputy.processes.head_and_tail import HeadAndTail
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deputy.backends.cli.program import Invocation
     from deputy.core.errors import Error
     from deputy.engine.ports.backend import Emit
 
@@ -35,10 +36,13 @@ class ReportedFailure(Struct, frozen=True, kw_only=True):
 class TurnRecorder:
     """One turn, event by event; progress moves `active_at`."""
 
-    def __init__(self, emit: Emit, clock: Callable[[], float], before: Usage = NO_USAGE) -> None:
-        self.before = before
+    def __init__(self, invocation: Invocation, emit: Emit, clock: Callable[[], float]) -> None:
+        resume = invocation.request.resume
+        self.invocation = invocation
+        self.before = NO_USAGE if resume is None else resume.counted
         """Usage before this turn, for a program that counts over its whole session."""
         self.session = ""
+        self.can_resume = invocation.program.has_sessions
         self.model = ""
         self.counted: Usage = NO_USAGE
         self.context: ContextFill | None = None
@@ -59,15 +63,14 @@ class TurnRecorder:
         self._sum = NO_USAGE
         self._total: Usage | None = None
         self._message = ""
-        self._request = NO_USAGE
+        self.request = NO_USAGE
+        """The last request, whose input fills the context."""
         self._kept = HeadAndTail(_TEXT_BYTES, _TEXT_BYTES)
         self._is_new = False
-        self._tools: dict[str, ToolUse] = {}
+        self.tools: dict[str, ToolUse] = {}
         self._open: dict[str, str] = {}
         """Running tool calls, each with the path that it writes."""
         self._answer: str | None = None
-
-    # --- text ---------------------------------------------------------------------------------------------------------
 
     def mark_active(self) -> None:
         """Note progress."""
@@ -114,22 +117,20 @@ class TurnRecorder:
         """The answer, or else the last text."""
         return self._kept.text if self._answer is None else self._answer
 
-    # --- tools --------------------------------------------------------------------------------------------------------
-
     def calls(
         self, call: str, name: str, arguments: Mapping[str, Any], *, may_write: bool, path: object = None
     ) -> None:
         """Record a tool call, which writes to `path` if it succeeds."""
         self._is_new = True
-        if call in self._tools:
+        if call in self.tools:
             return
         self._emit(ToolCall(id=call, name=name, arguments=dict(arguments)))
         self.mark_active()
-        if len(self._tools) >= _TOOLS:
+        if len(self.tools) >= _TOOLS:
             self.warns(f"Only the first {_TOOLS} tool calls are listed.")
             return
-        shown = _shown(arguments)
-        self._tools[call] = ToolUse(name=name, arguments=shown, may_write=may_write)
+        may_write = may_write and self.invocation.may_write
+        self.tools[call] = ToolUse(name=name, arguments=_shown(arguments), may_write=may_write)
         self._open[call] = path if isinstance(path, str) else ""
         self.tool_since = self._clock()
 
@@ -137,10 +138,10 @@ class TurnRecorder:
         """Record the result of a tool call."""
         self._is_new = True
         self.mark_active()
-        use = self._tools.get(call)
+        use = self.tools.get(call)
         if use is not None:
             is_denied = is_denied or use.is_denied
-            self._tools[call] = structs.replace(
+            self.tools[call] = structs.replace(
                 use, result=result[:_RESULT_LENGTH], is_error=is_error or is_denied, is_denied=is_denied
             )
         path = self._open.pop(call, "")
@@ -150,67 +151,61 @@ class TurnRecorder:
 
     def denies(self, call: str) -> None:
         """Mark a tool call as denied."""
-        use = self._tools.get(call)
-        if use is not None:
-            self._tools[call] = structs.replace(use, is_denied=True, is_error=True)
+        if call in self.tools:
+            self.tools[call] = structs.replace(self.tools[call], is_denied=True, is_error=True)
 
     def may_write(self, call: str) -> None:
-        """Mark a tool call as one that may write."""
-        use = self._tools.get(call)
-        if use is not None:
-            self._tools[call] = structs.replace(use, may_write=True)
+        """Mark a tool call as one that may write, if the grant allows it."""
+        if call in self.tools and self.invocation.may_write:
+            self.tools[call] = structs.replace(self.tools[call], may_write=True)
 
     def changes(self, path: str) -> None:
         """Record a changed file."""
         if path and len(self.changed) < _TOOLS:
             self.changed[path] = None
 
-    @property
-    def tools_used(self) -> tuple[ToolUse, ...]:
-        """The tool calls, in order."""
-        return tuple(self._tools.values())
-
-    # --- usage --------------------------------------------------------------------------------------------------------
-
     def begins(self, request: Usage) -> None:
         """Record the start of a streamed request and its input."""
         self.is_streaming = True
-        self._request = request
+        self.request = request
         self.mark_active()
 
     def spends(self, output_tokens: int) -> None:
         """Record the output of the current request."""
-        asked = self._request
-        self.uses(TokenUsage(input_tokens=asked.input, output_tokens=output_tokens, cached_tokens=asked.cached))
+        self.uses(structs.replace(self.request, output=output_tokens, cost=None))
 
-    @property
-    def last_input(self) -> int:
-        """The input tokens of the last request, which fill the context."""
-        return self._request.input
-
-    def uses(self, used: TokenUsage) -> None:
+    def uses(self, used: Usage) -> None:
         """Add the usage of one request."""
-        self._sum += used.usage
-        self._emit(used)
+        self._sum += structs.replace(used, requests=1)
+        self._emit(_tokens(used))
         self.mark_active()
 
     def set_total(self, total: Usage) -> None:
         """Set the usage of the whole turn, as reported at the end, and emit what was not emitted yet."""
-        rest = TokenUsage(
-            input_tokens=max(0, total.input - self._sum.input),
-            output_tokens=max(0, total.output - self._sum.output),
-            cached_tokens=max(0, total.cached - self._sum.cached),
-            cost=total.cost,
-        )
         # Not every program counts requests; a turn has at least one.
         self._total = structs.replace(total, requests=max(total.requests, self._sum.requests, 1))
-        if rest.input_tokens or rest.output_tokens:
-            self._emit(rest)
+        rest = minus(total, self._sum)
+        if rest.input or rest.output:
+            self._emit(_tokens(rest))
 
     @property
     def usage(self) -> Usage:
         """The usage of the turn, as reported so far."""
         return self._sum if self._total is None else self._total
+
+
+def minus(total: Usage, before: Usage) -> Usage:
+    """The tokens of a total that were not counted before; the cost is the total's."""
+    return structs.replace(
+        total,
+        input=max(0, total.input - before.input),
+        output=max(0, total.output - before.output),
+        cached=max(0, total.cached - before.cached),
+    )
+
+
+def _tokens(used: Usage) -> TokenUsage:
+    return TokenUsage(input_tokens=used.input, output_tokens=used.output, cached_tokens=used.cached, cost=used.cost)
 
 
 def _shown(arguments: Mapping[str, Any]) -> str:

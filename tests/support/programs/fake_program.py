@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.support.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
     from tests.support.programs.fake_agent import AGENTS, play_agent
-    from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
+    from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
 else:
     from dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
     from fake_agent import AGENTS, play_agent
-    from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
+    from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
 
 
 def main() -> None:
@@ -62,17 +62,17 @@ class FakeProgramRun:
             number = state["answered"] = state["answered"] + 1
             spent = _added(spent, turn["usage"])
             text = str(turn.get("text") or "").replace(SESSION_ID, state["addressee"])
-            tell(self.dialect.says(text, number, turn["usage"]))
+            self._tell(self.dialect.says(text, number, turn["usage"]))
             misbehave_midway(self.how)
             for index, call in enumerate(turn.get("calls") or []):
                 self._use(f"call_{number}_{index}", call["name"], call.get("arguments") or {})
             is_last = not turn.get("calls")
-            tell(self.dialect.takes(turn["usage"], number, is_last))
+            self._tell(self.dialect.takes(turn["usage"], number, is_last))
             if is_last:
                 break
         state["total"] = _added(state["total"], spent)
         self._file.write_text(json.dumps(self._sessions))
-        tell(self.dialect.ends(text, spent, state["total"]))
+        self._tell(self.dialect.ends(text, spent, state["total"]))
         if self.how == "lingers":
             time.sleep(FOR_EVER)
 
@@ -85,14 +85,14 @@ class FakeProgramRun:
         fresh: Line = {"answered": 0, "total": total, "addressee": addressee(self.prompt)}
         state = self._sessions.setdefault(self.dialect.session, fresh)
         self._file.write_text(json.dumps(self._sessions))
-        tell(self.dialect.begins())
+        self._tell(self.dialect.begins())
         return state
 
     def _use(self, call: str, tool: str, arguments: Line) -> None:
-        tell(self.dialect.calls(call, tool, arguments))
+        self._tell(self.dialect.calls(call, tool, arguments))
         denied = not self.dialect.allows(tool)
         output = "" if denied else _done(tool, arguments)
-        tell(self.dialect.gets(call, tool, arguments, output, denied))
+        self._tell(self.dialect.gets(call, tool, arguments, output, denied))
 
     def _misbehave_first(self) -> None:
         match self.how:
@@ -104,10 +104,13 @@ class FakeProgramRun:
                 misbehave_first(how, int(self.script["flood_bytes"]))
 
     def _exit(self, lines: list[Line], errors: str, code: int) -> None:
-        tell(lines)
+        self._tell(lines)
         sys.stderr.write(f"{errors}\n" if errors else "")
         sys.stdout.flush()
         sys.exit(code)
+
+    def _tell(self, lines: list[Line]) -> None:
+        tell(without_usage(lines) if self.how == "reports no usage" else lines)
 
 
 def tell(lines: list[Line]) -> None:

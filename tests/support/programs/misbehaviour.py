@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any, cast
 
 FOR_EVER = 600
+USAGE = {"usage", "modelUsage", "model_usage_since_last_result", "total_cost_usd", "stats", "tokens", "cost"}
+"""The fields in which programs report what they used."""
 SLEEPER = ["sleep", str(FOR_EVER)]
 
 
@@ -17,6 +20,14 @@ def how_now(how: str, *, goes_on: bool) -> str:
     if how != "hangs once":
         return how
     return "" if goes_on else "hangs"
+
+
+def without_usage(value: Any) -> Any:
+    """A line as a program prints it that reports no usage."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: without_usage(held) for name, held in fields.items() if name not in USAGE}
+    return [without_usage(held) for held in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def misbehave_first(how: str, flood_bytes: int) -> None:

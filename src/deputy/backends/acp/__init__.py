@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
     from deputy.backends.acp.acp_turn import AcpBackend
     from deputy.core.redaction import Redactor
-    from deputy.engine.ports import NotReady, Ready
     from deputy.engine.ports.text_files import OpenTextFiles
 
 NAMES = ("claude", "codex", "gemini", "opencode", "copilot", "qwen")
@@ -24,24 +23,4 @@ def acp_backend(
     from deputy.backends.acp.known_agents import AGENTS
 
     agent = AGENTS.get(name)
-    return None if agent is None else AcpBackend(agent, environ, open_files, redactor=redactor)
-
-
-def acp_backends(
-    environ: Mapping[str, str], open_files: OpenTextFiles, redactor: Redactor | None = None
-) -> tuple[AcpBackend, ...]:
-    """A backend for every known agent, installed or not."""
-    found = (acp_backend(name, environ, open_files, redactor) for name in NAMES)
-    return tuple(backend for backend in found if backend is not None)
-
-
-async def check_agents(environ: Mapping[str, str]) -> dict[str, Ready | NotReady]:
-    """Check which agents are installed, in parallel."""
-    import asyncio
-
-    from deputy.backends.acp.known_agents import AGENTS
-    from deputy.backends.cli.installed import find_installed
-
-    async with asyncio.TaskGroup() as group:
-        looks = {name: group.create_task(find_installed(agent.program, environ)) for name, agent in AGENTS.items()}
-    return {name: look.result() for name, look in looks.items()}
+    return None if agent is None else AcpBackend(agent, environ, open_files, redactor)

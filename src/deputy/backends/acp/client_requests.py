@@ -1,59 +1,67 @@
-"""Answer an agent's requests for permissions and files, within the grant."""
+"""Answer an agent's requests for permissions and files by the grant; the default is no."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from deputy.backends.acp import jsonrpc
-from deputy.backends.acp.permission import PermissionRequest, answer_of, is_granted
-from deputy.backends.acp.updates import ToolCallLog, full_path, record_call
-from deputy.backends.cli.program import WRITING, number_of, part, text_of
+from deputy.backends.acp.updates import ToolCallLog, record_call
+from deputy.backends.cli.program import READING, RUNNING, WRITING, Fields, number_of, part, parts, text_of
 from deputy.engine.ports.text_files import NotServed
 
 if TYPE_CHECKING:
-    from deputy.backends.acp.agent import AcpAgent
-    from deputy.backends.cli.program import Invocation
+    from collections.abc import Mapping
+
+    from deputy.backends.acp.known_agents import AcpAgent
+    from deputy.backends.acp.updates import PermissionRequest
     from deputy.backends.turn_recorder import TurnRecorder
     from deputy.engine.ports.text_files import TextFiles
+WEB = frozenset({"WebFetch", "WebSearch"})
+NEEDED: Mapping[str, frozenset[str]] = {
+    "read": READING, "search": READING, "edit": WRITING, "delete": WRITING, "move": WRITING, "execute": RUNNING,
+    "fetch": WEB,
+}  # fmt: skip
+"""For each kind of tool, our tools of which one must be granted; other kinds are never allowed."""
+_ON_FILES = frozenset({"read", "search", "edit", "delete", "move"})
 
 
 class ClientRequests:
     """Answers the requests of one agent."""
 
-    def __init__(self, agent: AcpAgent, invocation: Invocation, files: TextFiles) -> None:
+    def __init__(self, agent: AcpAgent, files: TextFiles, recorder: TurnRecorder, calls: ToolCallLog) -> None:
         self._agent = agent
-        self._order = invocation
         self._files = files
+        self._recorder = recorder
+        self._calls = calls
+        self._tools = recorder.invocation.tools
 
-    async def serve(
-        self, asked: jsonrpc.RpcRequest, number: str | int, recorder: TurnRecorder, calls: ToolCallLog
-    ) -> bytes:
+    async def serve(self, asked: jsonrpc.RpcRequest, number: str | int) -> bytes:
         """The answer to a request; unknown methods are refused."""
         match asked.method:
             case "session/request_permission":
-                return jsonrpc.answer(number, answer_of(asked, allowed=await self._permits(asked, recorder, calls)))
+                return jsonrpc.answer(number, answer_of(asked, allowed=await self._permits(asked)))
             case "fs/read_text_file":
                 return await self._read(asked, number)
             case "fs/write_text_file":
-                return await self._write(asked, number, recorder)
+                return await self._write(asked, number)
             case _:
                 return jsonrpc.refusal(number, jsonrpc.NO_SUCH_METHOD, f"Unknown method {asked.method[:100]!r}.")
 
-    async def _permits(self, asked: jsonrpc.RpcRequest, recorder: TurnRecorder, calls: ToolCallLog) -> bool:
+    async def _permits(self, asked: jsonrpc.RpcRequest) -> bool:
         call = part(asked.params, "toolCall")
-        permission = record_call(call, recorder, self._order, calls)
-        allowed = is_granted(permission, self._order.tools) and await asyncio.to_thread(self._leads_inside, permission)
+        permission = record_call(call, self._recorder, self._calls)
+        allowed = is_granted(permission, self._tools) and not await asyncio.to_thread(self._is_outside, permission)
         if not allowed:
-            recorder.denies(text_of(call.get("toolCallId")))
+            self._recorder.denies(text_of(call.get("toolCallId")))
         return allowed
 
-    def _leads_inside(self, permission: PermissionRequest) -> bool:
-        return not any(self._files.refusal(path, for_writing=permission.writes) for path in permission.paths)
+    def _is_outside(self, permission: PermissionRequest) -> bool:
+        return any(self._files.refusal(path, for_writing=permission.writes) for path in permission.paths)
 
     async def _read(self, asked: jsonrpc.RpcRequest, number: str | int) -> bytes:
         # Agents read a file before they change it.
-        if not self._order.tools & {"Read", "Edit", "Write"}:
+        if not self._tools & {"Read", "Edit", "Write"}:
             return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, "Reading files is not granted.")
         path, limit = text_of(asked.params.get("path")), asked.params.get("limit")
         first, lines = number_of(asked.params.get("line")), None if limit is None else number_of(limit)
@@ -65,8 +73,8 @@ class ClientRequests:
             return jsonrpc.refusal(number, code, found.reason)
         return jsonrpc.answer(number, {"content": found})
 
-    async def _write(self, asked: jsonrpc.RpcRequest, number: str | int, recorder: TurnRecorder) -> bytes:
-        if not self._order.tools & WRITING:
+    async def _write(self, asked: jsonrpc.RpcRequest, number: str | int) -> bytes:
+        if not self._tools & WRITING:
             return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, "Writing files is not granted.")
         path, content = text_of(asked.params.get("path")), asked.params.get("content")
         if not isinstance(content, str):
@@ -74,5 +82,23 @@ class ClientRequests:
         refused = await asyncio.to_thread(self._files.write, path, content)
         if refused is not None:
             return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, refused.reason)
-        recorder.changes(full_path(self._order, path))
+        self._recorder.changes(path)
         return jsonrpc.answer(number, {})
+
+
+def is_granted(permission: PermissionRequest, tools: frozenset[str]) -> bool:
+    """Whether the granted tools allow it; the caller checks the paths."""
+    if permission.kind in _ON_FILES and not permission.paths:
+        return False
+    return bool(NEEDED.get(permission.kind, frozenset()) & tools)
+
+
+def answer_of(asked: jsonrpc.RpcRequest, *, allowed: bool) -> Fields:
+    """Select the option for the decision; never "always allow", which would outlive the grant."""
+    options = parts(asked.params.get("options"))
+    wanted = ("allow_once",) if allowed else ("reject_once", "reject_always")
+    for kind in wanted:
+        for option in options:
+            if option.get("kind") == kind and isinstance(option.get("optionId"), str):
+                return {"outcome": {"outcome": "selected", "optionId": cast("str", option["optionId"])}}
+    return {"outcome": {"outcome": "cancelled"}}

@@ -1,13 +1,17 @@
-"""Messages of the Agent Client Protocol: JSON-RPC, one per line; input is untrusted."""
+"""JSON-RPC of the Agent Client Protocol: messages, one per line, and the connection; input is untrusted."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import msgspec
 from msgspec import Struct, json
 
-from deputy.backends.cli.program import Fields, part, text_of
+from deputy.backends.cli.program import Fields, json_object, part, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 PROTOCOL = 1
 AUTH_REQUIRED = -32000
@@ -45,13 +49,9 @@ Message: TypeAlias = RpcRequest | RpcResult | RpcError
 
 def read(line: bytes) -> Message | None:
     """Parse a line; None when it is not a message."""
-    if line.lstrip()[:1] != b"{":
+    fields = json_object(line)
+    if fields is None:
         return None
-    try:
-        value: Any = json.decode(line)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    fields = cast("Fields", value)
     method, number = fields.get("method"), fields.get("id")
     if isinstance(method, str):
         return RpcRequest(method, part(fields, "params"), number if isinstance(number, str | int) else None)
@@ -64,14 +64,9 @@ def read(line: bytes) -> Message | None:
     return RpcResult(number, part(fields, "result")) if "result" in fields else None
 
 
-def request(number: int, method: str, params: Fields) -> bytes:
-    """Encode a request."""
-    return _line({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-
-
-def notification(method: str, params: Fields) -> bytes:
-    """Encode a notification."""
-    return _line({"jsonrpc": "2.0", "method": method, "params": params})
+def request(method: str, params: Fields, number: int | None = None) -> bytes:
+    """Encode a request; without a number it is a notification."""
+    return _line({"jsonrpc": "2.0", "method": method, "params": params} | ({} if number is None else {"id": number}))
 
 
 def answer(number: str | int, result: Fields) -> bytes:
@@ -109,3 +104,68 @@ def _words(error: Fields) -> str:
     elif isinstance(data, dict):
         texts += [value for value in cast("Fields", data).values() if isinstance(value, str)]
     return ": ".join(text for text in texts if text)[:_MESSAGE_LENGTH]
+
+
+class Connection:
+    """A connection to one agent. Its requests are served one at a time, so a flood of them waits."""
+
+    def __init__(self, serve: Callable[[RpcRequest], Awaitable[bytes | None]]) -> None:
+        self._stdin: asyncio.StreamWriter | None = None
+        self._serve = serve
+        self._waiting: dict[int, asyncio.Future[RpcResult | RpcError | None]] = {}
+        self._number = 0
+        self._is_over = False
+
+    def open(self, stdin: asyncio.StreamWriter | None) -> None:
+        """Write to this stream from now on."""
+        self._stdin = stdin
+
+    async def ask(self, method: str, params: Fields) -> RpcResult | RpcError | None:
+        """Send a request and wait for the answer; None when the connection has ended."""
+        if self._is_over:
+            return None
+        self._number += 1
+        number = self._number
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(request(method, params, number))
+            return await self._waiting[number]
+        finally:
+            del self._waiting[number]
+
+    def notify(self, method: str, params: Fields) -> None:
+        """Send a notification without waiting."""
+        if self._stdin is not None and not self._stdin.is_closing():
+            with suppress(ConnectionError):
+                self._stdin.write(request(method, params))
+
+    async def receive(self, message: Message) -> None:
+        """Handle a message of the agent."""
+        if isinstance(message, RpcRequest):
+            reply = await self._serve(message)
+            if reply is not None:
+                await self._send(reply)
+        else:
+            waiting = self._waiting.get(message.id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+
+    def end(self) -> None:
+        """Note the end of the agent's output; pending requests get no answer."""
+        self._is_over = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def hang_up(self) -> None:
+        """Close the agent's input."""
+        if self._stdin is not None:
+            with suppress(ConnectionError):
+                self._stdin.close()
+
+    async def _send(self, line: bytes) -> None:
+        if self._stdin is None or self._stdin.is_closing():
+            return
+        with suppress(ConnectionError):
+            self._stdin.write(line)
+            await self._stdin.drain()

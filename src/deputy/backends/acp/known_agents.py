@@ -1,26 +1,61 @@
-"""The known ACP agents."""
+"""The description of an ACP agent, and the known agents."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from msgspec import json, structs
+from msgspec import Struct, json, structs
 
-from deputy.backends.acp.agent import AcpAgent, says_nothing
 from deputy.backends.cli import claude, codex, gemini, opencode
 from deputy.backends.cli.program import READING, Invocation, Program
 from deputy.core.fallback import LOGIN_FILES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+
+class AcpAgent(Struct, frozen=True, kw_only=True):
+    """One agent: its program, and how it is limited to a grant."""
+
+    name: str
+    """As in `acp:<name>`."""
+    program: Program
+    mode: Callable[[Invocation], str] = lambda _: ""
+    """The mode in which it asks before each action or cannot exceed the grant; empty if it has no modes."""
+    meta: Callable[[Invocation], Mapping[str, Any]] = lambda _: {}
+    """The `_meta` field of a new session."""
+    keyed_logins: Mapping[str, tuple[str, ...]] = {}
+    """Logins without a person: by their ids, the variables that can have the key."""
+    missing_is_empty: bool = False
+    """Whether a missing file is read as an empty one: after a refusal it would not create the file."""
+    fails_in_words: bool = False
+    """Whether it reports a provider's failure as its answer, with a usage of zero."""
+    notice: str = ""
+    """The beginning of messages that are not part of the answer."""
+    takes_model: bool = False
+    """Whether the model is an argument of its program; else it is set in the session."""
 
 
-def _no_arguments(_order: Invocation) -> list[str]:
-    return []
+def _adapter(program: Program, name: str, settings: Callable[[Invocation], Mapping[str, str]], *more: str) -> Program:
+    """The program of an npm package that speaks the protocol for a command-line program."""
+    package = f"@agentclientprotocol/{name}"
+    return structs.replace(
+        program,
+        name=name,
+        install=f"npm install -g {package}",
+        arguments=_always(),
+        package=package,
+        least_version=(),
+        variables=(*program.variables, *more),
+        settings=settings,
+    )
 
 
-# --- claude -----------------------------------------------------------------------------------------------------------
+def _always(*words: str) -> Callable[[Invocation], list[str]]:
+    return lambda _: list(words)
+
+
+def _arguments(invocation: Invocation, *fixed: str) -> list[str]:
+    return ["--acp", *fixed, *(("--model", invocation.model) if invocation.model else ())]
 
 
 def _claude_settings(invocation: Invocation) -> dict[str, str]:
@@ -39,24 +74,13 @@ def _claude_meta(invocation: Invocation) -> Mapping[str, Any]:
 CLAUDE = AcpAgent(
     name="claude",
     program=structs.replace(
-        claude.PROGRAM,
-        name="claude-agent-acp",
-        install="npm install -g @agentclientprotocol/claude-agent-acp",
-        arguments=_no_arguments,
-        read=says_nothing,
-        package="@agentclientprotocol/claude-agent-acp",
-        least_version=(),
-        variables=(*claude.PROGRAM.variables, "IS_SANDBOX", "CLAUDE_CODE_EXECUTABLE"),
-        settings=_claude_settings,
+        _adapter(claude.PROGRAM, "claude-agent-acp", _claude_settings, "IS_SANDBOX", "CLAUDE_CODE_EXECUTABLE"),
         session_unknown=("no conversation found", "session not found", "resource not found"),
     ),
     mode=lambda _: "default",
     meta=_claude_meta,
     takes_model=True,
 )
-
-
-# --- codex ------------------------------------------------------------------------------------------------------------
 
 
 def _codex_mode(invocation: Invocation) -> str:
@@ -81,17 +105,7 @@ def _codex_settings(invocation: Invocation) -> dict[str, str]:
 
 CODEX = AcpAgent(
     name="codex",
-    program=structs.replace(
-        codex.PROGRAM,
-        name="codex-acp",
-        install="npm install -g @agentclientprotocol/codex-acp",
-        arguments=_no_arguments,
-        read=says_nothing,
-        package="@agentclientprotocol/codex-acp",
-        least_version=(),
-        variables=(*codex.PROGRAM.variables, "CODEX_PATH", "MODEL_PROVIDER"),
-        settings=_codex_settings,
-    ),
+    program=_adapter(codex.PROGRAM, "codex-acp", _codex_settings, "CODEX_PATH", "MODEL_PROVIDER"),
     mode=_codex_mode,
     keyed_logins={"api-key": ("CODEX_API_KEY", "OPENAI_API_KEY")},
     fails_in_words=True,
@@ -99,18 +113,12 @@ CODEX = AcpAgent(
 )
 
 
-# --- gemini and qwen, a fork of gemini --------------------------------------------------------------------------------
+_ASKING = ("--approval-mode", "default", "--extensions", "none")
 
 
 def _gemini_arguments(invocation: Invocation) -> list[str]:
-    return [
-        "--acp",
-        *("--approval-mode", "default"),
-        *("--extensions", "none"),
-        *(word for policy in gemini.policies(invocation) for word in ("--policy", policy)),
-        "--skip-trust",
-        *(("--model", invocation.model) if invocation.model else ()),
-    ]
+    policies = (word for policy in gemini.policies(invocation) for word in ("--policy", policy))
+    return _arguments(invocation, *_ASKING, *policies, "--skip-trust")
 
 
 GEMINI = AcpAgent(
@@ -118,7 +126,6 @@ GEMINI = AcpAgent(
     program=structs.replace(
         gemini.PROGRAM,
         arguments=_gemini_arguments,
-        read=says_nothing,
         session_unknown=(*gemini.PROGRAM.session_unknown, "session not found", "no previous sessions"),
     ),
     mode=lambda _: "default",
@@ -134,18 +141,11 @@ _QWEN_TOOLS = {
 
 
 def _qwen_arguments(invocation: Invocation) -> list[str]:
-    """Tools that are not granted are left out: one that is refused would end its turn."""
-    return [
-        "--acp",
-        *("--approval-mode", "default"),
-        *("--extensions", "none"),
-        *_withheld("--exclude-tools", _QWEN_TOOLS, invocation),
-        *(("--model", invocation.model) if invocation.model else ()),
-    ]
+    return _arguments(invocation, *_ASKING, *_withheld("--exclude-tools", _QWEN_TOOLS, invocation))
 
 
 def _withheld(flag: str, tools: Mapping[str, tuple[str, ...]], invocation: Invocation) -> list[str]:
-    """Flags that exclude tools which are not granted."""
+    """Flags that exclude the tools that are not granted: a refused tool would end the turn."""
     return [f"{flag}={theirs}" for ours, names in tools.items() if ours not in invocation.tools for theirs in names]
 
 
@@ -156,7 +156,6 @@ QWEN = AcpAgent(
         install="npm install -g @qwen-code/qwen-code",
         login="Run `qwen` and log in, or set OPENAI_API_KEY and OPENAI_BASE_URL",
         arguments=_qwen_arguments,
-        read=says_nothing,
         providers=("qwen",),
         always=READING,
         package="@qwen-code/qwen-code",
@@ -173,16 +172,9 @@ QWEN = AcpAgent(
 )
 
 
-# --- opencode and copilot ---------------------------------------------------------------------------------------------
-
-
-def _opencode_arguments(_order: Invocation) -> list[str]:
-    return ["acp"]
-
-
 OPENCODE = AcpAgent(
     name="opencode",
-    program=structs.replace(opencode.PROGRAM, arguments=_opencode_arguments, read=says_nothing),
+    program=structs.replace(opencode.PROGRAM, arguments=_always("acp")),
 )
 
 _COPILOT_TOOLS = {
@@ -192,14 +184,8 @@ _COPILOT_TOOLS = {
 
 
 def _copilot_arguments(invocation: Invocation) -> list[str]:
-    """Tools that are not granted are left out: one that is refused would end its turn."""
-    return [
-        "--acp",
-        "--disable-builtin-mcps",
-        "--no-auto-update",
-        *_withheld("--excluded-tools", _COPILOT_TOOLS, invocation),
-        *(("--model", invocation.model) if invocation.model else ()),
-    ]
+    withheld = _withheld("--excluded-tools", _COPILOT_TOOLS, invocation)
+    return _arguments(invocation, "--disable-builtin-mcps", "--no-auto-update", *withheld)
 
 
 COPILOT = AcpAgent(
@@ -209,7 +195,6 @@ COPILOT = AcpAgent(
         install="npm install -g @github/copilot",
         login="Run `copilot` and `/login`, or set COPILOT_GITHUB_TOKEN",
         arguments=_copilot_arguments,
-        read=says_nothing,
         always=READING,
         package="@github/copilot",
         variables=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN"),

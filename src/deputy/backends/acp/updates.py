@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from deputy.backends import program_errors
-from deputy.backends.acp.permission import PermissionRequest, permission_of
-from deputy.backends.cli.program import Fields, Invocation, billionths, number_of, part, parts, text_of
-from deputy.core.conversation import TokenUsage
+from deputy.backends.cli.program import Fields, cost_of, number_of, part, parts, text_of, usage_of
 from deputy.core.errors import ContextExhausted, ModelRefused
 from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import ContextFill
@@ -19,9 +18,25 @@ if TYPE_CHECKING:
 
 FULL: Final = 0.95
 """The share of the context window from which a context counts as full."""
+HARMLESS = frozenset({"read", "search", "think", "fetch", "switch_mode"})
+"""Kinds of tools that change nothing."""
+_PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "absolute_path", "dir_path", "notebook_path")
+_MOST_PATHS = 100
 _NOTICE_LENGTH = 500
 _CALLS = 2000
 """The most tool calls to remember; a later call is judged by each message alone."""
+
+
+class PermissionRequest(Struct, frozen=True, kw_only=True):
+    """The kind and paths of a tool call."""
+
+    kind: str
+    paths: tuple[str, ...]
+
+    @property
+    def writes(self) -> bool:
+        """Whether the call may change something."""
+        return self.kind not in HARMLESS
 
 
 class ToolCallLog:
@@ -33,67 +48,80 @@ class ToolCallLog:
     def learn(self, call: Fields) -> PermissionRequest:
         """Merge a message into its tool call."""
         name = text_of(call.get("toolCallId"))
-        permission = permission_of(call, self._permissions.get(name))
+        permission = _permission_of(call, self._permissions.get(name))
         if name in self._permissions or len(self._permissions) < _CALLS:
             self._permissions[name] = permission
         return permission
 
 
-def record_update(
-    update: Fields, recorder: TurnRecorder, invocation: Invocation, calls: ToolCallLog, notice: str = ""
-) -> None:
+def _permission_of(call: Fields, known: PermissionRequest | None = None) -> PermissionRequest:
+    """The permission that a tool call needs, merged with earlier messages about the call."""
+    kind = call.get("kind")
+    paths = tuple(dict.fromkeys((*(known.paths if known else ()), *_paths_of(call))))
+    return PermissionRequest(
+        kind=kind if isinstance(kind, str) else known.kind if known else "other", paths=paths[:_MOST_PATHS]
+    )
+
+
+def _paths_of(call: Fields) -> list[str]:
+    places = [text_of(place.get("path")) for place in parts(call.get("locations"))]
+    differences = [text_of(piece.get("path")) for piece in parts(call.get("content")) if piece.get("type") == "diff"]
+    given = part(call, "rawInput")
+    named: list[Any] = [given.get(name) for name in _PATHS]
+    return [path for path in (*places, *differences, *named) if isinstance(path, str) and path]
+
+
+def record_update(update: Fields, recorder: TurnRecorder, calls: ToolCallLog, notice: str = "") -> None:
     """Record one update; text that begins with `notice` is not part of the answer."""
     match update.get("sessionUpdate"):
-        case "agent_message_chunk" if not _is_from_below(update):
+        case "agent_message_chunk" if not _is_from_subagent(update):
             text = text_of(part(update, "content").get("text"))
-            if notice and text.startswith(notice):
-                _notice(text.removeprefix(notice), recorder)
-            else:
+            if not notice or not text.startswith(notice):
                 recorder.add_text(text, text_of(update.get("messageId")))
-            _count(part(update, "_meta", "usage"), recorder)
+            elif "retrying" in text.lower():
+                recorder.retries(text.removeprefix(notice)[:_NOTICE_LENGTH])
+            else:
+                recorder.mark_active()
+            # One agent reports the usage of a request with its text instead of at the end.
+            if usage := part(update, "_meta", "usage"):
+                recorder.uses(usage_of(usage, "inputTokens", "outputTokens", "cachedReadTokens"))
         case "agent_message_chunk" | "agent_thought_chunk" | "plan":
             recorder.mark_active()
         case "tool_call" | "tool_call_update":
-            record_call(update, recorder, invocation, calls)
+            record_call(update, recorder, calls)
         case "usage_update":
             _weigh(update, recorder)
         case _:
             return
 
 
-def record_call(call: Fields, recorder: TurnRecorder, invocation: Invocation, calls: ToolCallLog) -> PermissionRequest:
+def record_call(call: Fields, recorder: TurnRecorder, calls: ToolCallLog) -> PermissionRequest:
     """Record the start, progress or end of a tool call."""
     name, permission = text_of(call.get("toolCallId")), calls.learn(call)
-    writes = invocation.may_write and permission.writes
     given = part(call, "rawInput") or {"title": text_of(call.get("title"))}
-    recorder.calls(name, permission.kind, given, may_write=writes)
-    if writes:
+    recorder.calls(name, permission.kind, given, may_write=permission.writes)
+    if permission.writes:
         recorder.may_write(name)
     status = call.get("status")
     if status in ("completed", "failed"):
         if status == "completed" and permission.kind in ("edit", "delete", "move"):
             for path in permission.paths:
-                recorder.changes(full_path(invocation, path))
+                recorder.changes(path)
         recorder.gets(name, _output(call), is_error=status == "failed")
     return permission
 
 
-def full_path(invocation: Invocation, path: str) -> str:
-    """The absolute path of an agent's path."""
-    return posixpath.normpath(posixpath.join(invocation.place, path))
-
-
-def record_end(result: Fields, recorder: TurnRecorder, name: str) -> None:
+def record_end(result: Fields, recorder: TurnRecorder) -> None:
     """Record the end of the turn and its stop reason."""
+    name = recorder.invocation.program.name
     _apply_usage(result, recorder)
     match result.get("stopReason"):
         case "end_turn":
             if not recorder.text.strip() and _is_full(recorder):
                 recorder.error = _exhausted(name, recorder)
         case "max_tokens" | "max_turn_requests" as reason:
-            recorder.error = (
-                _exhausted(name, recorder) if _is_full(recorder) else program_errors.output_limit(name, reason)
-            )
+            limit = program_errors.output_limit(name, reason)
+            recorder.error = _exhausted(name, recorder) if _is_full(recorder) else limit
         case "refusal":
             recorder.error = ModelRefused(f"{name} refused the task").as_value()
         case "cancelled":
@@ -119,29 +147,10 @@ def _weigh(update: Fields, recorder: TurnRecorder) -> None:
         recorder.context = ContextFill(used=used, size=size)
     cost = part(update, "cost")
     # An unknown price is reported as 0.
-    amount = billionths(cost.get("amount")) if cost.get("currency") == "USD" else None
+    amount = cost_of(cost.get("amount")) if cost.get("currency") == "USD" else None
     if amount:
         recorder.counted = Usage(cost=amount)
     recorder.mark_active()
-
-
-def _notice(text: str, recorder: TurnRecorder) -> None:
-    if "retrying" in text.lower():
-        recorder.retries(text[:_NOTICE_LENGTH])
-    else:
-        recorder.mark_active()
-
-
-def _count(usage: Fields, recorder: TurnRecorder) -> None:
-    """Add the usage of one request: one agent reports it with its text instead of at the end."""
-    if usage:
-        recorder.uses(
-            TokenUsage(
-                input_tokens=number_of(usage.get("inputTokens")),
-                output_tokens=number_of(usage.get("outputTokens")),
-                cached_tokens=number_of(usage.get("cachedReadTokens")),
-            )
-        )
 
 
 def _apply_usage(result: Fields, recorder: TurnRecorder) -> None:
@@ -166,6 +175,5 @@ def _output(call: Fields) -> str:
     return "\n".join(text for text in texts if text) or text_of(call.get("rawOutput"))
 
 
-def _is_from_below(update: Fields) -> bool:
-    """Whether a subagent of the agent wrote it."""
+def _is_from_subagent(update: Fields) -> bool:
     return isinstance(part(update, "_meta", "claudeCode").get("parentToolUseId"), str)

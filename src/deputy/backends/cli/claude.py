@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import Fields, Invocation, Program, billionths, number_of, part, parts, text_of, texts
+from msgspec import structs
+
+from deputy.backends.cli.program import Fields, Invocation, Program, cost_of, number_of, part, parts, text_of, usage_of
 from deputy.backends.program_errors import crashed, output_limit
 from deputy.core.fallback import LOGIN_FILES
 from deputy.core.outcome import NO_USAGE, Usage
@@ -49,7 +51,7 @@ def _arguments(invocation: Invocation) -> list[str]:
     ]
 
 
-def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _read(fields: Fields, recorder: TurnRecorder) -> None:
     session = fields.get("session_id")
     if isinstance(session, str):
         recorder.session = session
@@ -59,7 +61,7 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
         case "stream_event" if fields.get("parent_tool_use_id") is None:
             _streamed(part(fields, "event"), recorder)
         case "assistant":
-            _assistant(part(fields, "message"), recorder, invocation)
+            _assistant(part(fields, "message"), recorder)
         case "user":
             _results(part(fields, "message"), recorder)
         case "result":
@@ -99,12 +101,11 @@ def _streamed(event: Fields, recorder: TurnRecorder) -> None:
 
 
 def _tokens(usage: Fields) -> Usage:
-    cached = number_of(usage.get("cache_read_input_tokens"))
-    written = number_of(usage.get("cache_creation_input_tokens"))
-    return Usage(input=number_of(usage.get("input_tokens")) + cached + written, cached=cached)
+    cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
+    return usage_of(usage, "input_tokens", "output_tokens", "cache_read_input_tokens", *cached)
 
 
-def _assistant(message: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _assistant(message: Fields, recorder: TurnRecorder) -> None:
     if message.get("model") == "<synthetic>":
         return
     for block in parts(message.get("content")):
@@ -112,10 +113,9 @@ def _assistant(message: Fields, recorder: TurnRecorder, invocation: Invocation) 
             recorder.add_text(text_of(block.get("text")), text_of(message.get("id")))
         if block.get("type") == "tool_use":
             name = text_of(block.get("name"))
-            writes = invocation.may_write and name not in _HARMLESS
             given = part(block, "input")
             path = given.get("file_path") if name in _WRITING else None
-            recorder.calls(text_of(block.get("id")), name, given, may_write=writes, path=path)
+            recorder.calls(text_of(block.get("id")), name, given, may_write=name not in _HARMLESS, path=path)
 
 
 def _results(message: Fields, recorder: TurnRecorder) -> None:
@@ -134,7 +134,7 @@ def _result(fields: Fields, recorder: TurnRecorder) -> None:
     if isinstance(since, dict):
         recorder.set_total(_sum(part(fields, "model_usage_since_last_result"), None))
     else:
-        recorder.set_total(_turn(part(fields, "usage")))
+        recorder.set_total(_tokens(part(fields, "usage")))
     _weigh(part(fields, "modelUsage"), recorder)
     text = text_of(fields.get("result"))
     if fields.get("is_error") is not True:
@@ -143,37 +143,27 @@ def _result(fields: Fields, recorder: TurnRecorder) -> None:
         recorder.error = output_limit("claude", text or text_of(fields.get("subtype")))
     else:
         status = fields.get("api_error_status")
-        text = text or "; ".join(texts(fields.get("errors"))) or "no reason given"
+        text = text or text_of(fields.get("errors")) or "no reason given"
         if text.startswith(_BROKEN_OFF):
             recorder.error = crashed("claude", "broke off", text)
         else:
             recorder.fails(text, status if isinstance(status, int) else None)
 
 
-def _turn(usage: Fields) -> Usage:
-    asked = _tokens(usage)
-    return Usage(input=asked.input, output=number_of(usage.get("output_tokens")), cached=asked.cached, cost=None)
-
-
 def _sum(models: Fields, cost: object) -> Usage:
-    total = NO_USAGE
+    total, cached = NO_USAGE, ("cacheReadInputTokens", "cacheCreationInputTokens")
     for name in models:
         used = part(models, name)
-        cached, written = number_of(used.get("cacheReadInputTokens")), number_of(used.get("cacheCreationInputTokens"))
-        total += Usage(
-            input=number_of(used.get("inputTokens")) + cached + written,
-            output=number_of(used.get("outputTokens")),
-            cached=cached,
-            cost=billionths(used.get("costUSD")),
-        )
-    known = billionths(cost)
-    return total if known is None else Usage(input=total.input, output=total.output, cached=total.cached, cost=known)
+        tokens = usage_of(used, "inputTokens", "outputTokens", "cacheReadInputTokens", *cached)
+        total += structs.replace(tokens, cost=cost_of(used.get("costUSD")))
+    known = cost_of(cost)
+    return total if known is None else structs.replace(total, cost=known)
 
 
 def _weigh(models: Fields, recorder: TurnRecorder) -> None:
     window = max((number_of(part(models, name).get("contextWindow")) for name in models), default=0)
-    if window and recorder.last_input:
-        recorder.context = ContextFill(used=recorder.last_input, size=window)
+    if window and recorder.request.input:
+        recorder.context = ContextFill(used=recorder.request.input, size=window)
 
 
 PROGRAM = Program(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Invocation, Program, part, parts, text_of, usage_of
+from deputy.backends.turn_recorder import minus
 from deputy.core.fallback import LOGIN_FILES
-from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,13 +46,13 @@ def _arguments(invocation: Invocation) -> list[str]:
     ]
 
 
-def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _read(fields: Fields, recorder: TurnRecorder) -> None:
     match fields.get("type"):
         case "thread.started":
             recorder.session = text_of(fields.get("thread_id"))
             recorder.mark_active()
         case "item.started" | "item.updated" | "item.completed":
-            _item(part(fields, "item"), recorder, invocation, is_done=fields.get("type") == "item.completed")
+            _item(part(fields, "item"), recorder, is_done=fields.get("type") == "item.completed")
         case "turn.completed":
             # It recovered from earlier errors.
             recorder.failure = None
@@ -67,21 +67,21 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
             return
 
 
-def _item(item: Fields, recorder: TurnRecorder, invocation: Invocation, *, is_done: bool) -> None:
+def _item(item: Fields, recorder: TurnRecorder, *, is_done: bool) -> None:
     kind, call = text_of(item.get("type")), text_of(item.get("id"))
     if kind == "agent_message" and is_done:
         recorder.add_text(text_of(item.get("text")), call)
     elif kind == "error" and is_done:
         recorder.warns(text_of(item.get("message")))
     elif kind in _TOOLS:
-        _tool(kind, call, item, recorder, invocation, is_done=is_done)
+        _tool(kind, call, item, recorder, is_done=is_done)
     else:
         recorder.mark_active()
 
 
-def _tool(kind: str, call: str, item: Fields, recorder: TurnRecorder, invocation: Invocation, *, is_done: bool) -> None:
+def _tool(kind: str, call: str, item: Fields, recorder: TurnRecorder, *, is_done: bool) -> None:
     given = {name: item[name] for name in ("command", "server", "tool", "query", "changes") if name in item}
-    recorder.calls(call, _TOOLS[kind], given, may_write=invocation.may_write and kind != "web_search")
+    recorder.calls(call, _TOOLS[kind], given, may_write=kind != "web_search")
     if not is_done:
         return
     code, status = item.get("exit_code"), item.get("status")
@@ -94,22 +94,8 @@ def _tool(kind: str, call: str, item: Fields, recorder: TurnRecorder, invocation
 
 def _apply_usage(usage: Fields, recorder: TurnRecorder) -> None:
     """Set the usage of this turn: the thread's usage minus the usage before."""
-    counted = Usage(
-        input=number_of(usage.get("input_tokens")),
-        output=number_of(usage.get("output_tokens")),
-        cached=number_of(usage.get("cached_input_tokens")),
-        cost=None,
-    )
-    recorder.counted = counted
-    recorder.set_total(
-        Usage(
-            input=max(0, counted.input - recorder.before.input),
-            output=max(0, counted.output - recorder.before.output),
-            cached=max(0, counted.cached - recorder.before.cached),
-            requests=1,
-            cost=None,
-        )
-    )
+    recorder.counted = usage_of(usage, "input_tokens", "output_tokens", "cached_input_tokens")
+    recorder.set_total(minus(recorder.counted, recorder.before))
 
 
 def _fail(message: str, recorder: TurnRecorder) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Invocation, Program, part, parts, text_of, usage_of
 from deputy.core.fallback import LOGIN_FILES
-from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +34,7 @@ def _arguments(invocation: Invocation) -> list[str]:
     ]
 
 
-def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _read(fields: Fields, recorder: TurnRecorder) -> None:
     session = fields.get("session_id")
     if isinstance(session, str):
         recorder.session = session
@@ -47,21 +46,21 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
             for block in parts(part(fields, "message").get("content")):
                 recorder.add_text(text_of(block.get("text")))
         case "tool_call":
-            _tool(fields, recorder, invocation)
+            _tool(fields, recorder)
         case "result":
             _result(fields, recorder)
         case _:
             recorder.mark_active()
 
 
-def _tool(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _tool(fields: Fields, recorder: TurnRecorder) -> None:
     """Record `{"readToolCall": {"args": …, "result": {"success": …}}}`, sent at the start and at the end of a call."""
     calls = part(fields, "tool_call")
     key = next((key for key in calls if key.endswith("ToolCall")), "")
     name, call = key.removesuffix("ToolCall") or "tool", text_of(fields.get("call_id"))
     given, result = part(calls, key, "args"), part(calls, key, "result")
     path = given.get("path") if name in _WRITING else None
-    recorder.calls(call, name, given, may_write=invocation.may_write and name not in _HARMLESS, path=path)
+    recorder.calls(call, name, given, may_write=name not in _HARMLESS, path=path)
     if fields.get("subtype") == "completed":
         denied = "rejected" in result or "permissionDenied" in result
         success = part(result, "success")
@@ -72,16 +71,8 @@ def _result(fields: Fields, recorder: TurnRecorder) -> None:
     recorder.finishes()
     usage, text = part(fields, "usage"), text_of(fields.get("result"))
     if usage:
-        cached, written = number_of(usage.get("cacheReadTokens")), number_of(usage.get("cacheWriteTokens"))
-        recorder.set_total(
-            Usage(
-                input=number_of(usage.get("inputTokens")) + cached + written,
-                output=number_of(usage.get("outputTokens")),
-                cached=cached,
-                requests=1,
-                cost=None,
-            )
-        )
+        cached = ("cacheReadTokens", "cacheWriteTokens")
+        recorder.set_total(usage_of(usage, "inputTokens", "outputTokens", "cacheReadTokens", *cached))
     if fields.get("is_error") is True or fields.get("subtype") not in ("success", None):
         recorder.fails(text or "no reason given")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, text_of
+from deputy.backends.cli.program import READING, Fields, Invocation, Program, part, text_of, usage_of
 from deputy.backends.program_errors import output_limit
 from deputy.core.fallback import LOGIN_FILES
-from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ def policies(invocation: Invocation) -> Iterator[str]:
         yield f"{_POLICIES}/web_fetch.toml"
 
 
-def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _read(fields: Fields, recorder: TurnRecorder) -> None:
     match fields.get("type"):
         case "init":
             recorder.session, recorder.model = text_of(fields.get("session_id")), text_of(fields.get("model"))
@@ -56,8 +55,8 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
         case "tool_use":
             name, given = text_of(fields.get("tool_name")), part(fields, "parameters")
             path = given.get("file_path") if name in _WRITING else None
-            writes = invocation.may_write and name not in _HARMLESS
-            recorder.calls(text_of(fields.get("tool_id")), name, given, may_write=writes, path=path)
+            call = text_of(fields.get("tool_id"))
+            recorder.calls(call, name, given, may_write=name not in _HARMLESS, path=path)
         case "tool_result":
             problem = part(fields, "error")
             recorder.gets(
@@ -76,14 +75,7 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
 
 def _result(fields: Fields, recorder: TurnRecorder) -> None:
     recorder.finishes()
-    stats = part(fields, "stats")
-    total = Usage(
-        input=number_of(stats.get("input_tokens")),
-        output=number_of(stats.get("output_tokens")),
-        cached=number_of(stats.get("cached")),
-        requests=1,
-        cost=None,
-    )
+    total = usage_of(part(fields, "stats"), "input_tokens", "output_tokens", "cached")
     if total.input or total.output:
         recorder.set_total(total)
     if fields.get("status") == "error":
@@ -119,7 +111,6 @@ PROGRAM = Program(
     variables=("GEMINI_*", "GOOGLE_*"),
     keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     login_files=LOGIN_FILES["gemini"],
-    grace_seconds=1.5,
     logged_out=("invalid auth method", "please set an auth method", "manual authorization is required"),
     session_unknown=("error resuming session", "invalid session identifier"),
     model_missing=("is not found for api version",),

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import Fields, Invocation, Program, billionths, number_of, part, text_of
-from deputy.core.conversation import TokenUsage
+from deputy.backends.cli.program import Fields, Invocation, Program, cost_of, number_of, part, text_of
 from deputy.core.fallback import LOGIN_FILES
+from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ def _settings(invocation: Invocation) -> dict[str, str]:
     }
 
 
-def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _read(fields: Fields, recorder: TurnRecorder) -> None:
     session, piece = fields.get("sessionID"), part(fields, "part")
     if isinstance(session, str):
         recorder.session = session
@@ -56,7 +56,7 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
         case "text":
             recorder.add_text(text_of(piece.get("text")), text_of(piece.get("messageID")))
         case "tool_use":
-            _tool(piece, recorder, invocation)
+            _tool(piece, recorder)
         case "step_finish":
             _step(piece, recorder)
         case "error":
@@ -70,12 +70,12 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
             recorder.mark_active()
 
 
-def _tool(piece: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
+def _tool(piece: Fields, recorder: TurnRecorder) -> None:
     """Record a tool call, which is reported only at its end."""
     name, call, state = text_of(piece.get("tool")), text_of(piece.get("callID")), part(piece, "state")
     given, problem = part(state, "input"), text_of(state.get("error"))
     path = given.get("filePath") if name in ("write", "edit") else None
-    recorder.calls(call, name, given, may_write=invocation.may_write and name not in _HARMLESS, path=path)
+    recorder.calls(call, name, given, may_write=name not in _HARMLESS, path=path)
     if state.get("status") in ("completed", "error"):
         is_error = state.get("status") == "error"
         result = text_of(state.get("output")) or problem
@@ -86,14 +86,10 @@ def _step(piece: Fields, recorder: TurnRecorder) -> None:
     tokens = part(piece, "tokens")
     cached, written = number_of(part(tokens, "cache").get("read")), number_of(part(tokens, "cache").get("write"))
     # An unknown price is reported as 0.
-    cost = billionths(piece.get("cost")) or None
+    cost = cost_of(piece.get("cost")) or None
+    output = number_of(tokens.get("output")) + number_of(tokens.get("reasoning"))
     recorder.uses(
-        TokenUsage(
-            input_tokens=number_of(tokens.get("input")) + cached + written,
-            output_tokens=number_of(tokens.get("output")) + number_of(tokens.get("reasoning")),
-            cached_tokens=cached,
-            cost=cost,
-        )
+        Usage(input=number_of(tokens.get("input")) + cached + written, output=output, cached=cached, cost=cost)
     )
     if piece.get("reason") in _STOPPED:
         recorder.finishes()

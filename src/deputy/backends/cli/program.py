@@ -6,19 +6,25 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, json
 
 from deputy.backends.turn_recorder import TurnRecorder
+from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import BackendRequest
 
 READING, WRITING, RUNNING = frozenset({"Read", "Grep", "Glob"}), frozenset({"Edit", "Write"}), frozenset({"Run"})
 
 Fields: TypeAlias = dict[str, Any]
 
+_CONTINUE = "Continue."
+_MOST_TOKENS = 10**9
+"""A larger count is not plausible and reads as 0."""
+
 
 class Invocation(Struct, frozen=True, kw_only=True):
     """A request in the terms of one program."""
 
+    program: Program
     request: BackendRequest
     model: str
     """The program's own name of the model; empty is its default."""
@@ -47,6 +53,16 @@ class Invocation(Struct, frozen=True, kw_only=True):
         resume = self.request.resume
         return "" if resume is None else resume.id
 
+    @property
+    def prompt(self) -> str:
+        """The whole task, or only the new message when a session is resumed."""
+        request = self.request
+        if request.resume is not None:
+            text = request.message or _CONTINUE
+        else:
+            text = "\n\n".join(piece for piece in (request.system, request.prompt, request.message) if piece)
+        return text.encode("utf-8", "replace").decode()
+
 
 class Program(Struct, frozen=True, kw_only=True):
     """One program."""
@@ -57,7 +73,7 @@ class Program(Struct, frozen=True, kw_only=True):
     login: str
     """How to log in."""
     arguments: Callable[[Invocation], list[str]]
-    read: Callable[[Fields, TurnRecorder, Invocation], None]
+    read: Callable[[Fields, TurnRecorder], None] = lambda _fields, _recorder: None
     """Records one event of its output."""
     providers: tuple[str, ...] = ()
     """The providers whose models it has; empty is any."""
@@ -102,6 +118,16 @@ class Program(Struct, frozen=True, kw_only=True):
     """The provider's HTTP status in an exit code, if any."""
 
 
+def json_object(line: bytes) -> Fields | None:
+    """Parse a line; None when it is not a JSON object."""
+    if line.lstrip()[:1] != b"{":
+        return None
+    try:
+        return json.decode(line, type=Fields)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
+
+
 def part(fields: Fields, *names: str) -> Fields:
     """The nested object at these names; empty when there is none, as the input is untrusted."""
     value: Any = fields
@@ -117,20 +143,12 @@ def parts(value: object) -> list[Fields]:
 
 
 def text_of(value: object) -> str:
-    """A text, or the joined texts of a list of blocks; empty for anything else."""
+    """A text, or the joined texts of a list of texts or blocks; empty for anything else."""
     if isinstance(value, str):
         return value
-    return "\n".join(block["text"] for block in parts(value) if isinstance(block.get("text"), str))
-
-
-def texts(value: object) -> list[str]:
-    """The texts in a list."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [item for item in items if isinstance(item, str)]
-
-
-_MOST_TOKENS = 10**9
-"""A larger count is not plausible and reads as 0."""
+    found = (cast("Fields", item).get("text") if isinstance(item, dict) else item for item in items)
+    return "\n".join(text for text in found if isinstance(text, str))
 
 
 def number_of(value: object) -> int:
@@ -138,8 +156,18 @@ def number_of(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
 
 
-def billionths(dollars: object) -> int | None:
+def cost_of(dollars: object) -> int | None:
     """Dollars as billionths of a dollar; None when the value is not an amount."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < 1e6:
         return None
     return round(dollars * 1e9)
+
+
+def usage_of(fields: Fields, given: str, output: str, cached: str, *beside: str) -> Usage:
+    """Usage without a cost from the fields of these names; `beside` name tokens that `given` does not include."""
+    return Usage(
+        input=sum(number_of(fields.get(name)) for name in (given, *beside)),
+        output=number_of(fields.get(output)),
+        cached=number_of(fields.get(cached)),
+        cost=None,
+    )

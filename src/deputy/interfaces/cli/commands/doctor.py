@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from deputy.engine.ports import NotReady, Ready
     from deputy.engine.ports.queries import Queries, RepairedJournal
     from deputy.models.default_model import ModelChoice
     from deputy.models.factory import ModelFactory
@@ -313,16 +312,14 @@ def _web_search() -> DoctorCheck:
 def _programs() -> Iterator[DoctorCheck]:
     import asyncio
 
-    from deputy.backends.acp import check_agents
-    from deputy.backends.cli import check_programs
+    from deputy.backends.acp.known_agents import AGENTS
+    from deputy.backends.cli import NAMES, program_of
+    from deputy.backends.program_backend import check_installed
     from deputy.backends.program_errors import NOT_INSTALLED
     from deputy.engine.ports import NotReady
 
-    async def look() -> dict[str, Ready | NotReady]:
-        agents = {f"acp:{name}": found for name, found in (await check_agents(os.environ)).items()}
-        return {**await check_programs(os.environ), **agents}
-
-    looked = asyncio.run(look())
+    agents = {f"acp:{name}": agent.program for name, agent in AGENTS.items()}
+    looked = asyncio.run(check_installed({name: program_of(name) for name in NAMES} | agents, os.environ))
     found = [
         f"{name} {ready.version}".rstrip() + ("" if ready.is_logged_in else " (no login found)")
         for name, ready in looked.items()

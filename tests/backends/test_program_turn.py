@@ -5,10 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.backends.cli import NAMES
-from deputy.backends.cli.installed import numbers
 from deputy.backends.cli.program import Invocation
-from deputy.backends.cli.turn_result import end_of
-from deputy.backends.output_reader import ProgramOutput
+from deputy.backends.program_backend import numbers
+from deputy.backends.program_turn import OutputReader, end_of
 from deputy.backends.turn_recorder import TurnRecorder
 from deputy.engine.ports.backend import BackendRequest
 from deputy.processes.supervise import ExitStatus
@@ -29,17 +28,27 @@ VALUES = st.recursive(
 LINES = st.lists(st.dictionaries(WORDS, VALUES, max_size=6), max_size=6)
 
 
+def invocation(name):
+    request = BackendRequest(session_id="s", prompt="p", workspace="/")
+    return Invocation(program=PROGRAMS[name], request=request, model="m", environ={})
+
+
+def printed(events=0, noise="", errors=""):
+    output = OutputReader()
+    output.events = events
+    output.noise.feed(noise.encode())
+    output.errors.feed(errors.encode())
+    return output
+
+
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=150, deadline=None)
 @given(lines=LINES, code=st.none() | st.integers(-20, 300), said=st.text(max_size=50))
 def test_no_output_breaks_a_reader_and_every_one_has_an_end(name, lines, code, said):
-    program = PROGRAMS[name]
-    order = Invocation(request=BackendRequest(session_id="s", prompt="p", workspace="/"), model="m", environ={})
-    output = TurnRecorder(lambda _: None, lambda: 0.0)
+    recorder = TurnRecorder(invocation(name), lambda _: None, lambda: 0.0)
     for line in lines:
-        program.read(line, output, order)
-    printed = ProgramOutput(lines=len(lines), noise=said, errors=said, total_bytes=len(said))
-    end = end_of(program, order, output, "exited", ExitStatus(code=code), printed)
+        PROGRAMS[name].read(line, recorder)
+    end = end_of(recorder, "exited", ExitStatus(code=code), printed(len(lines), said, said))
     assert (end.error is None) == (end.kind in ("answered", "asked"))
     assert end.usage.input >= 0
 
@@ -58,21 +67,19 @@ def test_versions_are_found_where_they_stand(said, found):
 )
 @pytest.mark.parametrize("is_told", [True, False], ids=["as an event", "on stderr"])
 def test_the_exit_code_of_gemini_is_its_providers_status(exit_code, code, is_told):
-    order = Invocation(request=BackendRequest(session_id="s", prompt="p", workspace="/"), model="m", environ={})
-    output = TurnRecorder(lambda _: None, lambda: 0.0)
+    recorder = TurnRecorder(invocation("gemini"), lambda _: None, lambda: 0.0)
     if is_told:
         line = {"type": "result", "status": "error", "error": {"message": "[API Error: it did not work]"}}
-        PROGRAMS["gemini"].read(line, output, order)
-    printed = ProgramOutput(errors="" if is_told else "it did not work")
-    end = end_of(PROGRAMS["gemini"], order, output, "exited", ExitStatus(code=exit_code), printed)
+        PROGRAMS["gemini"].read(line, recorder)
+    output = printed(errors="" if is_told else "it did not work")
+    end = end_of(recorder, "exited", ExitStatus(code=exit_code), output)
     assert end.error.code == code or (code is None and end.error.code in ("PROVIDER_FAILED", "PROGRAM_CRASHED"))
 
 
 def test_claude_that_somebody_else_ended_has_broken_off():
-    order = Invocation(request=BackendRequest(session_id="s", prompt="p", workspace="/"), model="m", environ={})
-    output = TurnRecorder(lambda _: None, lambda: 0.0)
+    recorder = TurnRecorder(invocation("claude"), lambda _: None, lambda: 0.0)
     words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"
     line = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [words]}
-    PROGRAMS["claude"].read(line, output, order)
-    end = end_of(PROGRAMS["claude"], order, output, "exited", ExitStatus(code=1), ProgramOutput(lines=1))
+    PROGRAMS["claude"].read(line, recorder)
+    end = end_of(recorder, "exited", ExitStatus(code=1), printed(events=1))
     assert end.error.code == "PROGRAM_CRASHED"

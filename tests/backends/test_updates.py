@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.backends.acp import jsonrpc
-from deputy.backends.acp.permission import answer_of
+from deputy.backends.acp.client_requests import answer_of
+from deputy.backends.acp.known_agents import CLAUDE
 from deputy.backends.acp.updates import ToolCallLog, record_call, record_end, record_update
 from deputy.backends.cli.program import Invocation
 from deputy.backends.turn_recorder import TurnRecorder
@@ -24,6 +25,7 @@ VALUES = st.recursive(
 )
 FIELDS = st.dictionaries(WORDS, VALUES, max_size=8)
 ORDER = Invocation(
+    program=CLAUDE.program,
     request=BackendRequest(session_id="s", prompt="p", workspace="/w", grant=Grant(tools=WRITING)),
     model="m",
     environ={},
@@ -37,11 +39,11 @@ def test_no_message_breaks_whoever_reads_it(fields):
     line = msgspec.json.encode(fields)
     message = jsonrpc.read(line)
     assert message is None or isinstance(message, jsonrpc.Message)
-    output, calls = TurnRecorder(lambda _: None, lambda: 0.0), ToolCallLog()
+    output, calls = TurnRecorder(ORDER, lambda _: None, lambda: 0.0), ToolCallLog()
     for kind in ("agent_message_chunk", "tool_call", "tool_call_update", "usage_update"):
-        record_update({**msgspec.json.decode(line), "sessionUpdate": kind}, output, ORDER, calls)
-    record_call(msgspec.json.decode(line), output, ORDER, calls)
-    record_end(msgspec.json.decode(line), output, "an agent")
+        record_update({**msgspec.json.decode(line), "sessionUpdate": kind}, output, calls)
+    record_call(msgspec.json.decode(line), output, calls)
+    record_end(msgspec.json.decode(line), output)
     assert output.is_over
     assert output.usage.input >= 0
     outcome = answer_of(jsonrpc.RpcRequest("session/request_permission", msgspec.json.decode(line), 1), allowed=True)
@@ -64,28 +66,28 @@ def test_no_bytes_break_it_either(data):
     ],
 )
 def test_what_was_cached_is_counted_once(usage, given):
-    output = TurnRecorder(lambda _: None, lambda: 0.0)
-    record_end({"stopReason": "end_turn", "usage": usage}, output, "an agent")
+    output = TurnRecorder(ORDER, lambda _: None, lambda: 0.0)
+    record_end({"stopReason": "end_turn", "usage": usage}, output)
     assert (output.usage.input, output.usage.output) == (given, 20)
 
 
 def test_texts_that_are_no_text_can_be_sent():
-    assert b"?" in jsonrpc.request(1, "session/prompt", {"prompt": [{"type": "text", "text": "a\ud800b"}]})
+    assert b"?" in jsonrpc.request("session/prompt", {"prompt": [{"type": "text", "text": "a\ud800b"}]}, 1)
 
 
 def test_a_notice_of_copilot_is_no_answer_and_what_qwen_counts_beside_its_words_is_counted():
     events = []
-    output = TurnRecorder(events.append, lambda: 0.0)
+    output = TurnRecorder(ORDER, events.append, lambda: 0.0)
 
     def say(text, **more):
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}, **more}
-        record_update(update, output, ORDER, ToolCallLog(), notice="Info: ")
+        record_update(update, output, ToolCallLog(), notice="Info: ")
 
     say("Info: Disabled tools: bash")
     say("Info: Request failed due to a transient API error. Retrying...")
     say("Well.")
     say("", _meta={"usage": {"inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 10}})
-    record_end({"stopReason": "end_turn"}, output, "qwen")
+    record_end({"stopReason": "end_turn"}, output)
     assert output.text == "Well."
     assert (output.usage.input, output.usage.output, output.usage.cached, output.usage.requests) == (100, 20, 10, 1)
     assert [type(event).__name__ for event in events] == ["RetryNotice", "TextDelta", "TokenUsage"]
