@@ -304,7 +304,7 @@ def _scripts(parts: _RuntimeParts) -> ProgramScripts:
 def _subtasks(
     parts: _RuntimeParts, models: ModelFactory, ranker: Ranker | None, window_of: Callable[[str], int | None]
 ) -> Subtasks:
-    from deputy.agents.templates.workspace_templates import WorkspaceTemplates
+    from deputy.agents.templates.template_files import WorkspaceTemplates
     from deputy.tools.task_files import WordRanker
 
     said = parts.settings.subtasks

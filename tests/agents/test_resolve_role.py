@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deputy.agents.agent_catalog import load_agents
+from deputy.agents.agent_files import load_agents
 from deputy.agents.resolve_role import find_role, names_in
 from deputy.core.limits import Budget
 from deputy.core.request import READ_ONLY_TOOLS, Grant

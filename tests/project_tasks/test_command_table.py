@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from deputy.agents.agent_catalog import load_agents
+from deputy.agents.agent_files import load_agents
 from deputy.agents.resolve_role import role_of
 from deputy.core.limits import WALL_LIMITS
 from deputy.core.project_task import MOVES

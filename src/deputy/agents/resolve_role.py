@@ -5,13 +5,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from deputy.agents.tool_names import name_of, withheld_by
+from deputy.agents.tool_grants import name_of, withheld_by
 from deputy.core.task import NoRole, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deputy.agents.agent_catalog import AgentCatalog
+    from deputy.agents.agent_files import AgentCatalog
     from deputy.agents.definition import AgentDefinition
 
 LISTED = 40

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deputy.agents.agent_catalog import AgentCatalog
+    from deputy.agents.agent_files import AgentCatalog
     from deputy.core.task import NoRole, Role
 
 
@@ -36,7 +36,7 @@ class WorkspaceAgents:
         return find_role(catalogue, name, self._usable_model, trusts_project=self._trusts_project)
 
     def _catalogue(self) -> AgentCatalog:
-        from deputy.agents.agent_catalog import load_agents
+        from deputy.agents.agent_files import load_agents
 
         return load_agents(self._workspace, Path.home(), with_shipped=True)
 

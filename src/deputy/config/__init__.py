@@ -57,7 +57,7 @@ def load_fallback_tables(home: str | None = None) -> FallbackTables:
 
 def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
     """The MCP servers of the user; a UsageError names the one with an error."""
-    from deputy.config.setting_errors import kind_of
+    from deputy.config.setting_checks import kind_of
 
     servers: dict[str, McpServer] = {}
     for name, said in settings.servers.items():
@@ -121,7 +121,7 @@ def load_tables(directory: str = ".", home: str | None = None) -> PhraseTables:
 
 def _load_project(directory: str, user: UserSettings) -> Settings | None:
     """The settings of the project; an alias that redefines a known name is refused."""
-    from deputy.config.aliases import check_project_aliases
+    from deputy.config.setting_checks import check_project_aliases
 
     path = _project_file(directory)
     project = read_settings(path)

@@ -19,7 +19,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[text]`: more phrases, in the notation of `deputy.core.detect.phrases`."""
+    """`[text]`: more phrases, in the notation of `deputy.core.detect.phrase_tables`."""
 
     triggers: tuple[str, ...] = ()
     purposes: tuple[str, ...] = ()

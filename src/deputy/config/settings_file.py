@@ -33,8 +33,7 @@ def read_settings(path: str, kind: type[Settings] = Settings) -> Settings | None
 def _read(path: str, content: bytes, kind: type[Settings]) -> Settings:
     import tomllib
 
-    from deputy.config.setting_checks import check
-    from deputy.config.setting_errors import explained, line_of
+    from deputy.config.setting_checks import check, explained, line_of
 
     try:
         said = tomllib.loads(content.decode("utf-8-sig"))

@@ -14,7 +14,7 @@ from deputy.core.fallback import Routing
 from deputy.core.limits import BudgetUse
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
-from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.subtask.context_settings import PassedContext
 from deputy.core.task import Role, TaskOptions
 
 VERSION = 1

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
 from deputy.core.request import Lineage
-from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.subtask.context_settings import PassedContext
 
 SUMMARY_LENGTH = 500
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from msgspec import Struct, json
 
 from deputy.core.contract import Parsed, parse
-from deputy.core.contract.find_objects import find_objects
+from deputy.core.contract.return_parser import find_objects
 from deputy.core.foreign_text import kept_apart
 from deputy.core.outcome import shortened
 

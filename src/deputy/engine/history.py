@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
     from deputy.core.limits import BudgetUse
     from deputy.core.subtask.context_passing import EarlierResult
-    from deputy.core.subtask.passed_context import PassedContext
+    from deputy.core.subtask.context_settings import PassedContext
     from deputy.engine.tool_calls import ToolCallResult
 
 CHARACTERS_PER_TOKEN = 4

@@ -14,7 +14,7 @@ from deputy.core.limits import time_is_up
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
 from deputy.core.results import results_markdown
-from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.subtask.context_settings import PassedContext
 from deputy.engine.ports import Worktree, WorktreeChanges
 from deputy.engine.worktree_records import place_after, unchanged_worktree, with_work
 

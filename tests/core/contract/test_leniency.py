@@ -7,8 +7,7 @@ import copy
 import pytest
 
 from deputy.core.contract import ExpectedReturn, check
-from deputy.core.contract.leniency import read_leniently
-from deputy.core.contract.synonyms import STATUS_SYNONYMS
+from deputy.core.contract.leniency import STATUS_SYNONYMS, read_leniently
 
 SYNONYMS = [(word, status) for status, words in STATUS_SYNONYMS.items() for word in words.split()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 
 import msgspec
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.core.contract import CheckedReturn, ExpectedReturn, Return, check, read
-from deputy.core.contract.fields import ARTIFACT, ERROR, METADATA, RETURN
-from deputy.core.contract.synonyms import ARTIFACT_FIELDS, ERROR_FIELDS
+from deputy.core.contract.leniency import ARTIFACT_FIELDS, ERROR_FIELDS
+from deputy.core.contract.return_check import why_outside
+from deputy.core.contract.return_types import ARTIFACT, ERROR, METADATA, RETURN
 
 MODES = ("strict", "lenient")
 TIMEOUT = {"type": "timeout", "message": "Too slow.", "recoverable": True, "recommendation": "Resume it."}
@@ -245,3 +247,55 @@ def test_reading_a_report_parses_and_checks_it(made, expected):
     assert read("Done.", expected).problems[0].message == "Return is not valid JSON"
     liberties = read(json.dumps(made(status="done")).replace("}]", "},]"), expected, "lenient").liberties
     assert liberties == ("trailing commas were ignored", "status: done read as completed")
+
+
+@pytest.mark.rule("contract.check")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.md",
+        "./a.md",
+        "a/../b.md",
+        "a//b.md",
+        "..a",
+        "a..",
+        ".hidden",
+        "/w/a.md",
+        "/w",
+        "/w/../w/a",
+        "~a",
+        "a b.md",
+        "文書.md",
+    ],
+)
+def test_a_path_inside_the_workspace_passes(path):
+    assert why_outside(path, "/w") is None
+
+
+@pytest.mark.rule("contract.check")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "..", "../a", "a/../../b", "./..", "/etc/passwd", "/w/../etc", "/work", "/", "//w/a", "~", "~/a",
+        "a\\..\\..\\b", "\\\\server\\share", "c:/a", "C:\\a", "http://x/a", "file:///w/a",
+        "a\0b", "a\nb", "a\x1b[2Jb", "a" * 5000,
+    ],
+)  # fmt: skip
+def test_a_path_that_leads_elsewhere_is_refused_with_a_reason(path):
+    assert why_outside(path, "/w")
+
+
+def test_without_a_workspace_no_absolute_path_is_inside():
+    assert why_outside("/w/a", None)
+
+
+def test_everything_is_beneath_the_root():
+    assert why_outside("/etc/a", "/") is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["a", "..", ".", "", "b c", "\\", "..\\", "~"]), min_size=1, max_size=6).map("/".join))
+def test_no_path_that_passes_leaves_the_workspace(path):
+    if path.strip() and why_outside(path, "/w/x") is None:
+        landed = posixpath.normpath(posixpath.join("/w/x", path))
+        assert landed == "/w/x" or landed.startswith("/w/x/")

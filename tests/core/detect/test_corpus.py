@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from deputy.core.detect import detect, request_json
-from deputy.core.detect.normalize import ESCALATION
+from deputy.core.detect.found_request import ESCALATION
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "text"
 TEXTS = sorted(CORPUS.glob("*/*.md"))

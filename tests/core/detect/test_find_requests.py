@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deputy.core.detect import LIMIT_REQUESTS, SHIPPED, FoundRequest, detect, request_json
 from deputy.core.detect.folded_text import is_worded
-from deputy.core.detect.normalize import ESCALATION
+from deputy.core.detect.found_request import ESCALATION
 
 FRAGMENTS = [
     *(

@@ -13,8 +13,12 @@ from deputy.core.subtask.context_passing import (
     query_of,
     wants_ranking,
 )
-from deputy.core.subtask.context_settings import ContextSettings, PartialContextSettings, resolve_settings
-from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.subtask.context_settings import (
+    ContextSettings,
+    PartialContextSettings,
+    PassedContext,
+    resolve_settings,
+)
 from deputy.core.subtask.relevance import rank
 from deputy.core.subtask.subtask_request import SubtaskRequest
 from deputy.core.subtask.template import DEFAULT, Template

@@ -2,8 +2,7 @@ import random
 
 import pytest
 
-from deputy.core.subtask.relevance import chosen, rank
-from deputy.core.subtask.stemming import words_of
+from deputy.core.subtask.relevance import chosen, rank, words_of
 
 
 def test_words_are_told_apart_from_their_endings_and_joints() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from deputy.agents.definition import Raw
-    from deputy.agents.strict_yaml import YamlField
+    from deputy.agents.front_matter_yaml import YamlField
 
 TEMPLATE = "subtask.template"
 

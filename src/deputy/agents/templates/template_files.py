@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from itertools import islice
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from deputy.agents.agent_files import levels_of, read_bounded, shown
+from deputy.agents.front_matter_yaml import YamlRefusal
 from deputy.agents.read_definition import LIMIT_BYTES
-from deputy.agents.strict_yaml import YamlRefusal
 from deputy.agents.templates.build_template import TEMPLATE, TemplateProblem, make_template
-from deputy.agents.templates.markdown_template import read_markdown
-from deputy.agents.templates.xml_template import read_xml
+from deputy.agents.templates.template_formats import read_markdown, read_xml
 from deputy.core.subtask.template import Template
+from deputy.core.subtask.template_match import TemplateIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,3 +106,23 @@ def _fatal(path: Path, line: int, message: str) -> TemplateProblem:
 
 def _finding(path: Path, line: int, message: str) -> TemplateProblem:
     return TemplateProblem(path=shown(path), line=line, rule=TEMPLATE, message=message, is_fatal=False)
+
+
+class WorkspaceTemplates:
+    """The templates of a workspace, read in a thread on first use."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._reading = asyncio.Lock()
+        self._read: TemplateIndex | None = None
+
+    async def load(self) -> TemplateIndex:
+        """The index of the templates."""
+        async with self._reading:
+            if self._read is None:
+                self._read = await asyncio.to_thread(_index, self._workspace)
+        return self._read
+
+
+def _index(workspace: Path) -> TemplateIndex:
+    return TemplateIndex(load_templates(workspace, Path.home()).templates)

@@ -1,11 +1,8 @@
 """The return contract: ask → (the target reports) → parse → check → weigh the evidence → repair, or a `Return`."""
 
 from deputy.core.contract.evidence import FileFact, weigh_evidence
-from deputy.core.contract.fields import return_schema
-from deputy.core.contract.instruction import ask
-from deputy.core.contract.read_return import read
-from deputy.core.contract.repair import INVALID_RETURN, invalid_return, repair_message, repairs_allowed
-from deputy.core.contract.return_check import check
+from deputy.core.contract.instruction import INVALID_RETURN, ask, invalid_return, repair_message, repairs_allowed
+from deputy.core.contract.return_check import check, read
 from deputy.core.contract.return_parser import Parsed, parse
 from deputy.core.contract.return_types import (
     Artifact,
@@ -16,6 +13,7 @@ from deputy.core.contract.return_types import (
     Mode,
     Return,
     Status,
+    return_schema,
 )
 from deputy.core.contract.user_schema import Schema, check_schema, schema_of
 

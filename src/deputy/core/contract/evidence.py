@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from deputy.core.contract.bounded_list import BoundedList
 from deputy.core.contract.quote import quoted
-from deputy.core.contract.return_types import ContractProblem, Return
+from deputy.core.contract.return_types import BoundedList, ContractProblem, Return
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,22 +5,59 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from deputy.core.contract.bounded_list import BoundedList
-from deputy.core.contract.fields import METADATA, Object
 from deputy.core.contract.quote import quoted
-from deputy.core.contract.return_types import STATUSES, ExpectedReturn
-from deputy.core.contract.synonyms import (
-    AGENT_TYPE,
-    ARTIFACT_FIELDS,
-    ARTIFACT_TYPE,
-    ERROR_FIELDS,
-    ERROR_TYPE,
-    RECOMMENDATION,
-    STATUS_SYNONYMS,
-)
+from deputy.core.contract.return_types import METADATA, STATUSES, BoundedList, ExpectedReturn, Object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from deputy.core.contract.return_types import Status
+
+STATUS_SYNONYMS: dict[Status, str] = {
+    "completed": """
+        complete done success successful succeeded finished ok okay passed resolved fixed
+        researched planned implemented revised reviewed documented tested fulfilled
+        report_ready plan_ready research_complete research_completed plan_complete plan_completed
+        implementation_complete implementation_completed review_complete review_completed
+        task_complete task_completed all_done successfully_completed completed_successfully
+    """,
+    "partial": """
+        in_progress partially_complete partially_completed partial_success partially_done incomplete
+        ongoing working continuing started timeout timed_out interrupted unfinished
+        completed_with_errors partially_implemented
+    """,
+    "failed": "fail failure error errored unsuccessful aborted crashed",
+    "blocked": """
+        waiting needs_input needs_information needs_clarification needs_human awaiting_input
+        awaiting_human_input input_required on_hold pending_input waiting_for_input requires_input
+    """,
+}
+
+ARTIFACT_FIELDS = {
+    "file": "path",
+    "file_path": "path",
+    "filepath": "path",
+    "filename": "path",
+    "location": "path",
+    "kind": "type",
+    "description": "summary",
+}
+
+ERROR_FIELDS = {
+    "error": "message",
+    "description": "message",
+    "details": "message",
+    "suggestion": "recommendation",
+    "kind": "type",
+    "error_type": "type",
+    "error_code": "code",
+}
+
+ARTIFACT_TYPE = "file"
+ERROR_TYPE = "execution"
+AGENT_TYPE = "unknown"
+RECOMMENDATION = "Read the report, then decide whether to run the delegation again."
+
 
 Liberties = BoundedList[str]
 
@@ -32,7 +69,7 @@ def read_leniently(value: object, expected: ExpectedReturn) -> tuple[object, tup
     if not isinstance(value, dict):
         return value, ()
     liberties: Liberties = BoundedList(str)
-    given = _without_nulls(cast(Object, value), "", liberties)
+    given = _without_nulls(cast("Object", value), "", liberties)
     _read_status(given, liberties)
     _read_metadata(given, expected, liberties)
     _read_next_steps(given, liberties)
@@ -70,7 +107,7 @@ def _read_metadata(given: Object, expected: ExpectedReturn, liberties: Liberties
     metadata = given.get("metadata", {})
     if not isinstance(metadata, dict):
         return
-    metadata = _without_nulls(cast(Object, metadata), "metadata.", liberties)
+    metadata = _without_nulls(cast("Object", metadata), "metadata.", liberties)
     for name in METADATA:
         if name in given and name not in metadata:
             metadata[name] = given.pop(name)
@@ -87,7 +124,7 @@ def _read_metadata(given: Object, expected: ExpectedReturn, liberties: Liberties
 
 def _agent_type(metadata: Object, expected: ExpectedReturn) -> str:
     path = metadata.get("delegation_path")
-    last = cast(list[object], path)[-1] if isinstance(path, list) and path else None
+    last = cast("list[object]", path)[-1] if isinstance(path, list) and path else None
     return expected.agent_type or (last if isinstance(last, str) and last.strip() else AGENT_TYPE)
 
 
@@ -113,8 +150,8 @@ def _read_path(metadata: Object, liberties: Liberties) -> None:
 
 def _read_next_steps(given: Object, liberties: Liberties) -> None:
     steps = given.get("next_steps")
-    if isinstance(steps, list) and all(isinstance(step, str) for step in cast(list[object], steps)):
-        given["next_steps"] = "\n".join(cast(list[str], steps))
+    if isinstance(steps, list) and all(isinstance(step, str) for step in cast("list[object]", steps)):
+        given["next_steps"] = "\n".join(cast("list[str]", steps))
         liberties.add("next_steps: a list read as lines")
 
 
@@ -125,11 +162,11 @@ def _read_records(
         return
     records: object = given[name]
     if isinstance(records, str | dict):
-        records = cast(list[object], [records])
+        records = cast("list[object]", [records])
         liberties.add(f"{name}: one item read as a list")
     if isinstance(records, list):
         given[name] = [
-            read(record, f"{name}[{at}]", liberties) for at, record in enumerate(cast(list[object], records))
+            read(record, f"{name}[{at}]", liberties) for at, record in enumerate(cast("list[object]", records))
         ]
 
 
@@ -139,7 +176,7 @@ def _read_artifact(given: object, at: str, liberties: Liberties) -> object:
         return {"type": ARTIFACT_TYPE, "path": given}
     if not isinstance(given, dict):
         return given
-    artifact = _renamed(_without_nulls(cast(Object, given), f"{at}.", liberties), ARTIFACT_FIELDS, at, liberties)
+    artifact = _renamed(_without_nulls(cast("Object", given), f"{at}.", liberties), ARTIFACT_FIELDS, at, liberties)
     _fill(artifact, "type", ARTIFACT_TYPE, at, liberties)
     return artifact
 
@@ -151,7 +188,7 @@ def _error_reader(defaults: Object) -> Callable[[object, str, Liberties], object
             return {"message": given, **defaults}
         if not isinstance(given, dict):
             return given
-        error = _renamed(_without_nulls(cast(Object, given), f"{at}.", liberties), ERROR_FIELDS, at, liberties)
+        error = _renamed(_without_nulls(cast("Object", given), f"{at}.", liberties), ERROR_FIELDS, at, liberties)
         for name, value in defaults.items():
             _fill(error, name, value, at, liberties)
         return error

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
+import posixpath
+from typing import TYPE_CHECKING, Any
 
-from deputy.core.contract.artifact_paths import why_outside
-from deputy.core.contract.fields import ARTIFACT, ERROR, METADATA, RETURN, Object, is_object
-from deputy.core.contract.findings import ContractFindings
+from msgspec import UNSET, structs
+
 from deputy.core.contract.leniency import read_leniently
 from deputy.core.contract.quote import joined, kind_of, quoted
+from deputy.core.contract.return_parser import parse
 from deputy.core.contract.return_types import (
+    ARTIFACT,
+    ERROR,
+    METADATA,
+    RETURN,
     STATUSES,
     SUMMARY_LONG,
     SUMMARY_MAX,
     Artifact,
+    BoundedList,
     CheckedReturn,
+    ContractProblem,
     ExpectedReturn,
+    Fields,
     Metadata,
     Mode,
+    Object,
     Return,
+    is_object,
 )
+from deputy.core.contract.user_schema import check_schema
 from deputy.core.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.core.contract.user_schema import Schema
 
 
 def check(value: object, expected: ExpectedReturn | None = None, mode: Mode = "strict") -> CheckedReturn[Return]:
@@ -167,3 +183,111 @@ def _error(given: Object) -> Error:
         recoverable=given["recoverable"],
         recommendation=given["recommendation"],
     )
+
+
+RULE = "contract.check"
+
+
+class ContractFindings:
+    """The problems and warnings of one check."""
+
+    __slots__ = ("problems", "warnings")
+
+    def __init__(self) -> None:
+        self.problems: BoundedList[ContractProblem] = BoundedList(lambda more: ContractProblem(rule=RULE, message=more))
+        self.warnings: BoundedList[str] = BoundedList(str)
+
+    def problem(self, message: str, remedy: str) -> None:
+        """Add a problem; the value is not a return."""
+        self.problems.add(ContractProblem(rule=RULE, message=message, remedy=remedy))
+
+    def warn(self, message: str) -> None:
+        """Add a warning."""
+        self.warnings.add(message)
+
+    def require(self, record: Object, fields: Fields, at: str = "") -> None:
+        """Report the required fields that are absent."""
+        for name, field in fields.items():
+            if field.is_required and name not in record:
+                self.problem(f"Missing required field: {at}{name}", f"Add {at}{name}.")
+
+    def typed(self, record: Object, name: str, fields: Fields, at: str = "") -> Any:
+        """The value of a field; None when it is absent or has the wrong type, which is reported."""
+        if name not in record:
+            return None
+        given = record[name]
+        if fields[name].holds(given):
+            return given
+        self._wrong_type(f"{at}{name}", fields[name].type_name, given, is_optional=not fields[name].is_required)
+        return None
+
+    def filled(self, record: Object, fields: Fields, at: str) -> dict[str, Any]:
+        """The values of all fields of a record, as in `typed`; a required string must not be blank."""
+        given = {name: self.typed(record, name, fields, at) for name in fields}
+        for name, value in given.items():
+            if fields[name].is_required and isinstance(value, str) and not value.strip():
+                self.problem(f"Empty field: {at}{name}", f"Fill in {at}{name}.")
+        self.warn_unknown(record, fields, at)
+        return given
+
+    def records(self, value: Object, name: str) -> Iterator[tuple[str, Object]]:
+        """The objects in a list of the return, each with its location."""
+        for index, item in enumerate(self.typed(value, name, RETURN) or ()):
+            if is_object(item):
+                yield f"{name}[{index}].", item
+            else:
+                self._wrong_type(f"{name}[{index}]", "an object", item)
+
+    def warn_unknown(self, record: Object, fields: Fields, at: str = "") -> None:
+        """Warn of unknown fields."""
+        for name in record:
+            if name not in fields:
+                self.warn(f"Unknown field ignored: {at}{quoted(name)}")
+
+    def _wrong_type(self, at: str, type_name: str, given: object, *, is_optional: bool = False) -> None:
+        # A number may be out of range: then its type would not explain the problem.
+        found = quoted(given) if kind_of(given) == "a number" else kind_of(given)
+        self.problem(
+            f"Wrong type for {at}: expected {type_name}, found {found}",
+            f"Write {type_name}, or leave {at} out." if is_optional else f"Write {type_name}.",
+        )
+
+
+PATH_MAX = 4096
+
+
+def why_outside(path: str, workspace: str | None) -> str | None:
+    """Why a path is outside of the workspace; None when it is inside."""
+    if len(path) > PATH_MAX:
+        return f"it is longer than {PATH_MAX:,} characters"
+    if not path.isprintable() and any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in path):
+        return "it holds control characters"
+    if "://" in path:
+        return "it is an address, not a path"
+    # A backslash is a separator on Windows; it must not hide a `..`.
+    plain = path.replace("\\", "/")
+    if plain == "~" or plain.startswith("~/"):
+        return "it starts in a home directory"
+    if plain[1:2] == ":" and plain[0].isalpha():
+        return "it starts with a drive letter"
+    if plain.startswith("/"):
+        return None if workspace and _is_beneath(plain, workspace) else "it is absolute and lies elsewhere"
+    normal = posixpath.normpath(plain)
+    return "it leads out of it" if normal == ".." or normal.startswith("../") else None
+
+
+def _is_beneath(path: str, workspace: str) -> bool:
+    root = posixpath.normpath(workspace)
+    normal = posixpath.normpath(path)
+    return normal == root or normal.startswith(root.rstrip("/") + "/")
+
+
+def read(
+    text: str, expected: ExpectedReturn | None = None, mode: Mode = "strict", *, schema: Schema | None = None
+) -> CheckedReturn[Any]:
+    """Parse and check a report against the contract, or against a user's schema instead."""
+    parsed = parse(text, mode) if schema is None else parse(text, mode, keys=schema.keys)
+    if isinstance(parsed, ContractProblem):
+        return CheckedReturn(return_=None, problems=(parsed,))
+    checked = check(parsed.value, expected, mode) if schema is None else check_schema(parsed.value, schema)
+    return structs.replace(checked, liberties=(*parsed.liberties, *checked.liberties)) if parsed.liberties else checked

@@ -3,20 +3,118 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from msgspec import Struct, json
 
-from deputy.core.contract.fields import RETURN
-from deputy.core.contract.find_objects import find_objects
-from deputy.core.contract.json_size import measure
 from deputy.core.contract.quote import one_line
-from deputy.core.contract.return_types import ContractProblem, Mode
+from deputy.core.contract.return_types import RETURN, ContractProblem, Mode
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from json import JSONDecoder
+
+
+class Span(NamedTuple):
+    """The place of an object; not whole if the object is cut off after a key."""
+
+    start: int
+    end: int
+    is_whole: bool
+
+
+def find_objects(text: str) -> Iterator[Span]:
+    """The outermost objects of a text, in order, without empty ones; the decoder validates them."""
+    grammar = _grammar()
+    at = 0
+    while opening := grammar.opening.search(text, at):
+        start = opening.start()
+        at, is_whole = _follow(text, start, grammar)
+        if is_whole or grammar.key.match(text, start):
+            yield Span(start, at, is_whole)
+
+
+def _follow(text: str, start: int, grammar: _Grammar) -> tuple[int, bool]:
+    """How far the object that opens at `start` is valid, and whether that is its end."""
+    inside = ["{"]
+    at = start + 1
+    while True:
+        step = grammar.entry[inside[-1]].match(text, at)
+        if step is None:
+            return at, False
+        at = step.end()
+        last = text[at - 1]
+        if last in "{[":
+            inside.append(last)
+        while last in "}]":
+            inside.pop()
+            if not inside:
+                return at, True
+            step = grammar.after[inside[-1]].match(text, at)
+            if step is None:
+                return at, False
+            at = step.end()
+            last = text[at - 1]
+
+
+class _Grammar(NamedTuple):
+    """One pattern per state; the last character of a match determines the next state."""
+
+    opening: re.Pattern[str]
+    key: re.Pattern[str]
+    entry: dict[str, re.Pattern[str]]
+    after: dict[str, re.Pattern[str]]
+
+
+@cache
+def _grammar() -> _Grammar:
+    # Possessive quantifiers do not backtrack.
+    import re
+
+    space = r"[ \t\r\n]*+"
+    string = r'"(?:[^"\\]++|\\.)*+"'
+    scalar = rf"(?:{string}|-?[0-9][0-9.eE+-]*+|true|false|null)"
+    member = rf"{space}(?:{string}{space}:{space}(?:[{{\[]|{scalar}{space}[,}}])|}})"
+    item = rf"{space}(?:[{{\[]|{scalar}{space}[,\]]|\])"
+    return _Grammar(
+        opening=re.compile(rf'\{{{space}"'),
+        key=re.compile(rf"\{{{space}{string}{space}:", re.DOTALL),
+        entry={"{": re.compile(member, re.DOTALL), "[": re.compile(item, re.DOTALL)},
+        after={"{": re.compile(rf"{space}[,}}]"), "[": re.compile(rf"{space}[,\]]")},
+    )
+
+
+def measure(value: Any, most_levels: int) -> tuple[int, int]:
+    """The number of levels, counted up to one above the maximum, and the number of values in them."""
+    levels, values = 0, 0
+    level: list[Any] = [value]
+    while level and levels <= most_levels:
+        levels += 1
+        values += len(level)
+        level = [child for node in level for child in _children(node)]
+    return levels, values
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a value, itself included."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield cast("dict[str, Any]", node)
+        waiting.extend(_children(node))
+
+
+def _children(node: Any) -> Iterable[Any]:
+    match node:
+        case dict():
+            return cast("dict[str, Any]", node).values()
+        case list():
+            return cast("list[Any]", node)
+        case _:
+            return ()
+
 
 CHARACTERS_MAX = 4 * 1024 * 1024
 DEPTH_MAX = 128

@@ -6,18 +6,114 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, assert_never, cast
 
 from msgspec import Struct, json
 
-from deputy.core.contract.bounded_list import BoundedList
-from deputy.core.contract.json_size import measure, walk
 from deputy.core.contract.quote import one_line, quoted
-from deputy.core.contract.return_parser import DEPTH_MAX
-from deputy.core.contract.return_types import CheckedReturn, ContractProblem
-from deputy.core.contract.schema_weight import REFERENCES, SchemaWeight
+from deputy.core.contract.return_parser import DEPTH_MAX, measure, walk
+from deputy.core.contract.return_types import BoundedList, CheckedReturn, ContractProblem
 from deputy.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from jsonschema_rs import ValidationError, Validator
+
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANCHORS = ("$anchor", "$dynamicAnchor", "$id", "id")
+_ON_THE_SAME_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+_ON_VALUES_INSIDE = (
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "contains",
+    "unevaluatedItems",
+)
+_BY_NAME = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
+
+Object = dict[str, Any]
+
+
+class SchemaWeight:
+    """Counts the evaluations of one schema."""
+
+    def __init__(self, schema: Any, most: int) -> None:
+        self._schema = schema
+        self._most = most
+        self._anchors = _find_anchors(schema)
+
+    def weigh(self, levels: int | None = None) -> int:
+        """The weight for a value with this many levels; without a number, up to the point where the schema recurs."""
+        try:
+            return self._weigh(self._schema, levels, {})
+        except RecursionError:
+            return self._most + 1
+
+    def _weigh(self, schema: Any, levels: int | None, known: dict[tuple[int, int | None], int]) -> int:
+        if not isinstance(schema, dict) or levels == 0:
+            return 1
+        key = (id(cast("object", schema)), levels)
+        if key not in known:
+            known[key] = 1
+            total = 1
+            for part, below in self._parts(cast("Object", schema), levels):
+                total += self._weigh(part, below, known)
+                if total > self._most:
+                    break
+            known[key] = total
+        return known[key]
+
+    def _parts(self, schema: Object, levels: int | None) -> Iterator[tuple[Any, int | None]]:
+        for name in REFERENCES:
+            if name in schema:
+                yield self.follow(schema[name]), levels
+        for name in _ON_THE_SAME_VALUE:
+            for part in _schemas(name, schema.get(name)):
+                yield part, levels
+        for name in _ON_VALUES_INSIDE:
+            for part in _schemas(name, schema.get(name)):
+                yield part, None if levels is None else levels - 1
+
+    def follow(self, reference: object) -> Any:
+        """The target of a reference; None when it has none."""
+        if not isinstance(reference, str):
+            return None
+        if not reference.startswith("#/"):
+            return self._schema if reference == "#" else self._anchors.get(reference)
+        target = self._schema
+        for token in reference[2:].split("/"):
+            name = token.replace("~1", "/").replace("~0", "~")
+            match target:
+                case dict():
+                    target = cast("Object", target).get(name)
+                case list() if name.isdecimal() and len(name) < 9 and int(name) < len(cast("list[Any]", target)):
+                    target = cast("list[Any]", target)[int(name)]
+                case _:
+                    return None
+        return target
+
+
+def _schemas(name: str, value: Any) -> list[Any]:
+    match value:
+        case dict() if name in _BY_NAME:
+            return list(cast("Object", value).values())
+        case list():
+            return cast("list[Any]", value)
+        case _:
+            return [] if value is None else [value]
+
+
+def _find_anchors(schema: Any) -> dict[str, Any]:
+    named: dict[str, list[Any]] = {}
+    for node in walk(schema):
+        for keyword in _ANCHORS:
+            if isinstance(name := node.get(keyword), str):
+                named.setdefault(f"#{name.removeprefix('#')}", []).append(node)
+    # Validators differ on a name that is defined twice, so such a name is not resolved.
+    return {name: nodes[0] for name, nodes in named.items() if len(nodes) == 1}
+
 
 RULE = "contract.check"
 SCHEMA_BYTES_MAX = 256 * 1024
@@ -73,7 +169,7 @@ def schema_of(source: object) -> Schema:
             raise UsageError("schema", source, f"it has no JSON Schema: {one_line(str(error), 200)}") from error
         return ModelSchema(form=form, keys=_keys(form), model=source)
     if isinstance(source, dict | bool):
-        form, weight = _bounded(cast(object, source))
+        form, weight = _bounded(cast("object", source))
         return JsonSchema(form=form, keys=_keys(form), weight=weight, validator=_compile(form))
     raise UsageError("schema", source, "give a JSON Schema as an object, or a pydantic model class")
 
@@ -96,8 +192,8 @@ def _is_model(source: object) -> TypeGuard[PydanticModel]:
 
 def _keys(form: Any) -> tuple[str, ...]:
     """The required fields of a schema; they identify its objects between prose."""
-    required = cast(dict[str, Any], form).get("required") if isinstance(form, dict) else None
-    names = cast(list[object], required) if isinstance(required, list) else []
+    required = cast("dict[str, Any]", form).get("required") if isinstance(form, dict) else None
+    names = cast("list[object]", required) if isinstance(required, list) else []
     return tuple(name for name in names if isinstance(name, str))
 
 
@@ -127,7 +223,7 @@ def _bounded(source: object) -> tuple[Any, int]:
 
 def _count_patterns(node: dict[str, Any]) -> int:
     by_name = node.get("patternProperties")
-    return ("pattern" in node) + (len(cast(dict[str, Any], by_name)) if isinstance(by_name, dict) else 0)
+    return ("pattern" in node) + (len(cast("dict[str, Any]", by_name)) if isinstance(by_name, dict) else 0)
 
 
 def _check_references(node: dict[str, Any], scale: SchemaWeight) -> None:
@@ -198,10 +294,10 @@ def _explained(error: ValidationError, value: Any) -> ContractProblem:
 
 def _make(value: Any, model: Any) -> CheckedReturn[Any]:
     try:
-        return CheckedReturn(return_=cast(PydanticModel, model).model_validate_json(json.encode(value)))
+        return CheckedReturn(return_=cast("PydanticModel", model).model_validate_json(json.encode(value)))
     except ValueError as error:
         details = getattr(error, "errors", None)
-        entries = cast(list[dict[str, Any]], details()) if callable(details) else [{"msg": str(error)}]
+        entries = cast("list[dict[str, Any]]", details()) if callable(details) else [{"msg": str(error)}]
         return CheckedReturn(return_=None, problems=_listed(_schema_error(entry) for entry in entries))
 
 

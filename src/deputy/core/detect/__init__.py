@@ -1,8 +1,7 @@
 """Find delegation requests in text: `<delegate>` tags, quoted prompts, and natural language."""
 
 from deputy.core.detect.find_requests import LIMIT_REQUESTS, detect
-from deputy.core.detect.found_request import FoundRequest, request_json
-from deputy.core.detect.normalize import inline_prompt
+from deputy.core.detect.found_request import FoundRequest, inline_prompt, request_json
 from deputy.core.detect.phrase_tables import SHIPPED, PhraseTables, Route
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from deputy.core.detect.excerpt import passage, quotation_of
-from deputy.core.detect.folded_text import TextCursor, comments, fences, is_worded, pattern
+from deputy.core.detect.folded_text import TextCursor, comments, fences, is_worded, passage, pattern, quotation_of
 from deputy.core.detect.found_request import RequestDraft
 from deputy.core.detect.model_routing import named_model
 

@@ -6,14 +6,12 @@ from itertools import islice
 
 from deputy.core.detect.delegate_tags import find_blocks
 from deputy.core.detect.folded_text import FoldedText
-from deputy.core.detect.found_request import FoundRequest, RequestDraft
+from deputy.core.detect.found_request import FoundRequest, RequestDraft, normalize
+from deputy.core.detect.inference import infer_context, infer_output
 from deputy.core.detect.model_routing import route
 from deputy.core.detect.natural_language import find_asked
-from deputy.core.detect.normalize import normalize
-from deputy.core.detect.output_format import infer_output
 from deputy.core.detect.phrase_tables import SHIPPED, PhraseTables
 from deputy.core.detect.quoted_prompt import find_quoted
-from deputy.core.detect.referenced_context import infer_context
 
 LIMIT_REQUESTS = 256
 """The most requests that are read from one text: more than a tree of delegations may spawn."""

@@ -1,10 +1,15 @@
-"""Phrases, aliases and routing words, as data; the user's config extends them."""
+"""Phrases, aliases and routing words as data, which the user's config extends; and the notation of phrases."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
+from itertools import takewhile
 
 from msgspec import Struct
+
+from deputy.core.detect.folded_text import fold
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,7 +20,7 @@ class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PhraseTables(Struct, frozen=True, kw_only=True):
-    """Aliases, routing words and phrases. Phrases are in the notation of `phrases.py`."""
+    """Aliases, routing words and phrases. Phrases are in the notation of `any_of`."""
 
     aliases: Mapping[str, str]
     """Aliases of models, in lower case."""
@@ -86,3 +91,50 @@ SHIPPED = PhraseTables(
         "isolated execution",
     ),
 )
+
+
+# A phrase may continue on the next line, quoted there, and in bold or code.
+GAP = r"[*_`]*+ *+\n?(?<=\s)[ >*_`]*+"
+
+
+def words(table: str) -> frozenset[str]:
+    """A set of words, written as one text."""
+    return frozenset(table.split())
+
+
+@cache
+def any_of(phrases: tuple[str, ...]) -> str:
+    """The source of one pattern that matches any of these phrases in a folded text, as whole words."""
+    rests: dict[str, list[str]] = {}
+    for phrase in phrases:
+        first, *others = fold(phrase).split()
+        for word in first.split("|"):
+            rests.setdefault(_choice(word), []).append("".join(map(_further, others)))
+    sources = (f"{_at_word(first)}(?:{'|'.join(rest)})" for first, rest in rests.items())
+    return rf"(?:{'|'.join(sources)})(?!\w)" if rests else r"(?!)"
+
+
+def is_phrase(phrase: str) -> bool:
+    """Whether a phrase follows the notation: the first word is not optional, and brackets have one word or a choice."""
+    first, *others = phrase.split() or [""]
+    return _is_word(first) and all(_is_word(word[1:-1] if word[0] + word[-1] == "[]" else word) for word in others)
+
+
+def _is_word(word: str) -> bool:
+    return all(word.split("|")) and "[" not in word and "]" not in word
+
+
+def _at_word(source: str) -> str:
+    # The look-behind is after the first letters, so that the regex engine can skip to them.
+    letters = "".join(takewhile(str.isalnum, source[:3]))
+    return rf"{letters}(?<!\w{letters}){source[len(letters) :]}"
+
+
+def _further(word: str) -> str:
+    return f"(?:{GAP}{_choice(word[1:-1])})?+" if word.startswith("[") else GAP + _choice(word)
+
+
+def _choice(word: str) -> str:
+    # A hyphen matches nothing or a space too: sub-agent, subagent, sub agent.
+    choices = [re.escape(one).replace(r"\-", r"[-\s]?") for one in word.split("|")]
+    return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"

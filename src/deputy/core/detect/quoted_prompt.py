@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from deputy.core.detect.excerpt import passage, quotation_of, reach
 from deputy.core.detect.folded_text import (
     BLANK_LINE,
     HEADING,
@@ -14,11 +13,14 @@ from deputy.core.detect.folded_text import (
     comments,
     fences,
     is_worded,
+    passage,
     pattern,
+    quotation_of,
+    reach,
 )
 from deputy.core.detect.found_request import RequestDraft
 from deputy.core.detect.model_routing import named_model
-from deputy.core.detect.phrases import any_of
+from deputy.core.detect.phrase_tables import any_of
 
 if TYPE_CHECKING:
     import re

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from msgspec import Struct, json
 
 from deputy.core.conversation import AssistantMessage, Message, ToolMessage, UserMessage
-from deputy.core.subtask.context_settings import ContextSettings
-from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.subtask.context_settings import ContextSettings, PassedContext
 from deputy.core.subtask.relevance import chosen
 from deputy.core.subtask.subtask_request import SubtaskRequest
 from deputy.core.subtask.template import Template, filled

@@ -123,3 +123,15 @@ def _truth(value: object) -> tuple[Any, str]:
         return value, ""
     found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else None
     return (found, "") if found is not None else (None, "true or false")
+
+
+class PassedContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The context that was passed to a subtask, and its size."""
+
+    messages: int = 0
+    messages_left_out: int = 0
+    results: int = 0
+    files: tuple[str, ...] = ()
+    tokens: int = 0
+    """The approximate size of the whole prompt."""
+    warnings: tuple[str, ...] = ()

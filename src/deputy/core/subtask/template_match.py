@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from deputy.core.subtask.stemming import words_of
+from deputy.core.subtask.relevance import words_of
 from deputy.core.subtask.template import ATOMIC, Template
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ async def agents(call: McpCall) -> Answer:
 
 
 def _agents(call: McpCall) -> ListedAgents:
-    from deputy.agents.agent_catalog import load_agents
+    from deputy.agents.agent_files import load_agents
     from deputy.interfaces.cli.commands.agents import catalog_dict, home
 
     return convert(catalog_dict(load_agents(call.server_state.options.workspace.absolute(), home())), ListedAgents)

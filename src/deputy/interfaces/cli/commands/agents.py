@@ -15,7 +15,7 @@ from deputy.interfaces.text_lines import one_line, plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deputy.agents.agent_catalog import AgentCatalog, ShadowedAgent
+    from deputy.agents.agent_files import AgentCatalog, ShadowedAgent
     from deputy.agents.definition import AgentDefinition
 
 WIDTH = 80
@@ -66,7 +66,7 @@ def command(console: Console, directory: str, with_shipped: bool) -> int:
     Exit codes:
       0 found some   2 usage   3 found none
     """
-    from deputy.agents.agent_catalog import load_agents
+    from deputy.agents.agent_files import load_agents
 
     catalogue = load_agents(start_folder(directory), home(), with_shipped=with_shipped)
     console.show(catalog_dict(catalogue), _as_text(catalogue))

@@ -185,7 +185,7 @@ async def _task(number: int, request: FoundRequest, stop: asyncio.Event) -> Task
     label, prompt = f"request-{number}", request.normalized
     if request.is_unclear and can_ask():
         from deputy.core.approval import Question
-        from deputy.core.detect.normalize import normalize
+        from deputy.core.detect.found_request import normalize
         from deputy.core.errors import UsageError
 
         asked = f"What should be done? The text only says: {one_line(request.prompt, 200)}"

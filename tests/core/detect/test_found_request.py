@@ -1,11 +1,11 @@
-"""Every request becomes one prompt of sections."""
+"""The prompt of a request."""
 
 from __future__ import annotations
 
 import pytest
 
 from deputy.core.detect import detect, inline_prompt
-from deputy.core.detect.normalize import ESCALATION, normalize
+from deputy.core.detect.found_request import ESCALATION, normalize
 
 pytestmark = pytest.mark.rule("text.normal")
 

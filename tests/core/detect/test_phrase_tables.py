@@ -1,4 +1,4 @@
-"""The notation of phrases."""
+"""The notation of the phrase tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from deputy.core.detect.folded_text import fold
-from deputy.core.detect.phrases import any_of, is_phrase
+from deputy.core.detect.phrase_tables import any_of, is_phrase
 
 
 def finds(phrase: str, text: str) -> bool:
