@@ -344,7 +344,7 @@ def test_wrong_settings_are_told_before_anything_is_done(house):
     (house.workspace / "deputy.toml").write_text("[limits]\nrepairs = 7\n")
     run = house.run("delegate", "-t", "a=x", "--yes")
     assert run.returncode == 2
-    assert run.stderr == "deputy: deputy.toml: limits.repairs: found 7; it must be a whole number from 0 to 2\n"
+    assert run.stderr == "deputy: deputy.toml: limits.repairs: found 7; must be a whole number from 0 to 2\n"
     assert not house.home.exists()
 
 

