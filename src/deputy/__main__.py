@@ -6,7 +6,7 @@ import os
 import signal
 from typing import NoReturn
 
-from deputy.processes.private import make_private
+from deputy.processes import make_private
 
 _CANCELLED = 130
 

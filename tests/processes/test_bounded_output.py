@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputy.core.redaction import Redactor
-from deputy.processes.bounded_output import MOST_PARTS, JsonParts, LineReader, SpillFile, has_too_many_parts
+from deputy.processes.bounded_output import (
+    MOST_PARTS,
+    HeadAndTail,
+    JsonParts,
+    LineReader,
+    SpillFile,
+    has_too_many_parts,
+)
 
 MANY = MOST_PARTS + 1
 
@@ -76,3 +83,16 @@ def test_however_it_is_cut_into_pieces_the_same_is_counted(size, said):
 def test_a_string_that_a_line_leaves_open_hides_nothing_of_the_next(size, end):
     assert counted(b': it"s' + end + b"data: [1,1,1]" + end + b'data: {"a":1}' + end, size) == 4
     assert counted(b': it"s' + end + b'data: ["a, b"]' + end, 1) == 1
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(0, 20), st.integers(0, 20))
+def test_head_tail_and_count_are_those_of_the_whole(chunks, head, tail):
+    kept, whole = HeadAndTail(head, tail), b"".join(chunks)
+    assert all(kept.feed(chunk) for chunk in chunks)
+    assert kept.total == len(whole)
+    if len(whole) <= head + tail:
+        assert kept.text == whole.decode("utf-8", "replace")
+    else:
+        missing = len(whole) - head - tail
+        last = whole[len(whole) - tail :].decode("utf-8", "replace")
+        assert kept.text == f"{whole[:head].decode('utf-8', 'replace')}\n[… {missing:,} bytes left out …]\n{last}"

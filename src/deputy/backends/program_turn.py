@@ -18,8 +18,7 @@ from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung, time_is_up
 from deputy.core.provider_errors import provider_error
 from deputy.engine.loop import AWAITING
 from deputy.engine.ports.backend import BackendResult, BackendSession
-from deputy.processes.bounded_output import LineReader, SpillFile
-from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.bounded_output import HeadAndTail, LineReader, SpillFile
 from deputy.processes.supervise import ExitStatus, supervise
 
 if TYPE_CHECKING:

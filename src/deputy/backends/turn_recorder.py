@@ -9,7 +9,7 @@ from msgspec import Struct, json, structs
 from deputy.core.conversation import RetryNotice, TextDelta, TokenUsage, ToolCall
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.ports.backend import ContextFill, ToolUse
-from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.bounded_output import HeadAndTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Bounded output of programs: a line reader with a line limit, and a file with a size limit."""
+"""Bounded output of programs: lines, a file with a size limit, and the beginning and end of a stream."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
 
     from deputy.core.redaction import Redactor
@@ -17,6 +18,7 @@ SPILL_BYTES = 10_000_000
 MOST_PARTS: Final = 100_000
 """The most values in one message: many small values cost far more time than as many bytes."""
 _SMALL = 64 * 1024
+_CHUNK = 65_536
 
 
 class LineReader:
@@ -125,3 +127,42 @@ class JsonParts:
             self._is_in_string = last.count(b'"') % 2 == 1
         self._counted += sum(map(outside.count, (b",", b"[", b"{")))
         return self._counted
+
+
+class HeadAndTail:
+    """The beginning, the end and the size of a stream, in bounded memory."""
+
+    def __init__(self, head_bytes: int, tail_bytes: int) -> None:
+        self.total = 0
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._head_bytes = head_bytes
+        self._tail_bytes = tail_bytes
+
+    def feed(self, data: bytes) -> bool:
+        """Add a chunk; always True."""
+        self.total += len(data)
+        free = self._head_bytes - len(self._head)
+        if free > 0:
+            self._head += data[:free]
+            data = data[free:]
+        self._tail += data[-self._tail_bytes :] if self._tail_bytes else b""
+        if len(self._tail) > 2 * self._tail_bytes:
+            del self._tail[: -self._tail_bytes]
+        return True
+
+    @property
+    def text(self) -> str:
+        """The kept text, with a marker where bytes are missing."""
+        tail = bytes(self._tail[-self._tail_bytes :])
+        missing = self.total - len(self._head) - len(tail)
+        if not missing:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        head = self._head.decode("utf-8", "replace")
+        return f"{head}\n[… {missing:,} bytes left out …]\n{tail.decode('utf-8', 'replace')}"
+
+
+async def take(stream: asyncio.StreamReader, kept: HeadAndTail) -> None:
+    """Read a stream to its end."""
+    while data := await stream.read(_CHUNK):
+        kept.feed(data)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deputy.core.refinement import ScriptOutput
+from deputy.processes.bounded_output import HeadAndTail, take
 from deputy.processes.environment import scrubbed
-from deputy.processes.head_and_tail import HeadAndTail, take
 from deputy.processes.supervise import Command, supervise
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from deputy.engine.ports import ToolOutput
+from deputy.processes.bounded_output import HeadAndTail
 from deputy.processes.child_process import watch
-from deputy.processes.head_and_tail import HeadAndTail
 from deputy.tools.landlock import spawn_confined
 from deputy.tools.secret_files import withheld_globs
 from deputy.tools.tool_text import ToolError, cut, shown_path

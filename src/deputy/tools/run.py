@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from deputy.core.approval import ApprovalPart, FileDigest
 from deputy.engine.ports import Preview, ToolOutput
+from deputy.processes.bounded_output import HeadAndTail, take
 from deputy.processes.environment import scrubbed
-from deputy.processes.head_and_tail import HeadAndTail, take
 from deputy.processes.supervise import Command, ExitStatus, supervise
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
 from deputy.tools.tool_text import ToolError

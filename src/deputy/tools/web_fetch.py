@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from deputy.engine.ports import ToolOutput
+from deputy.processes.bounded_output import HeadAndTail
 from deputy.processes.child_process import interruptible, watch
-from deputy.processes.head_and_tail import HeadAndTail
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
 from deputy.tools.tool_text import ToolError, beginning
 

@@ -3,14 +3,23 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec import Raw
 
-from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun, UsageError
+from deputy.core.errors import (
+    Error,
+    LeaseHeld,
+    LeaseLost,
+    StorageBusy,
+    StorageCorrupt,
+    StorageFailed,
+    UnknownRun,
+    UsageError,
+)
 from deputy.core.events import (
     Adopted,
     CancelRequested,
@@ -24,9 +33,9 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.core.state import replay
+from deputy.core.state import State, replay
 from deputy.journal.process_identity import this_process
-from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.journal.sqlite.sqlite_journal import BatchedReads, SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 RUN = "sess_1_aaaaaa"
@@ -501,3 +510,88 @@ def test_an_id_that_nobody_could_hold_is_refused(home: Path, run: str) -> None:
             await journal.begin(run, OPENED)
 
     on_journal(use, home)
+
+
+# --- batched reads ----------------------------------------------------------------------------------------------------
+
+
+Found = State | BaseException | None
+
+
+class Lookup:
+    """Answers from a table, and remembers what it was asked for together."""
+
+    def __init__(self, **known: Found) -> None:
+        self.known = known
+        self.looks: list[list[str]] = []
+
+    def look(self, runs: Sequence[str]) -> asyncio.Future[list[Found]]:
+        self.looks.append(list(runs))
+        done: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
+        done.set_result([self.known.get(run) for run in runs])
+        return done
+
+
+async def ask_all(together: BatchedReads, *runs: str) -> list[object]:
+    return await asyncio.gather(*(together.ask(run) for run in runs), return_exceptions=True)
+
+
+def test_those_who_ask_in_one_tick_share_a_look_and_later_ones_get_a_new_one():
+    async def main() -> None:
+        lookup = Lookup(a=State(run="a"), b=State(run="b"))
+        together = BatchedReads(lookup.look)
+        assert await ask_all(together, "a", "b", "c") == [State(run="a"), State(run="b"), None]
+        assert await together.ask("b") == State(run="b")
+        assert lookup.looks == [["a", "b", "c"], ["b"]]
+
+    asyncio.run(main())
+
+
+def test_a_run_that_cannot_be_read_is_no_trouble_of_those_asked_for_beside_it():
+    async def main() -> None:
+        damage = StorageCorrupt("journal", "a page is gone")
+        together = BatchedReads(Lookup(a=damage, b=State(run="b")).look)
+        assert await ask_all(together, "a", "b") == [damage, State(run="b")]
+
+    asyncio.run(main())
+
+
+def test_whoever_stops_waiting_does_not_keep_the_others_from_their_answers():
+    async def main() -> None:
+        together = BatchedReads(Lookup(b=State(run="b")).look)
+        left, stayed = together.ask("a"), together.ask("b")
+        left.cancel()
+        assert await stayed == State(run="b")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        StorageFailed("journal", "this process has closed it", "Open it again."),
+        RuntimeError("can't start new thread"),
+    ],
+    ids=["closed", "no thread"],
+)
+def test_a_look_that_is_refused_is_an_answer_to_everybody(trouble: Exception):
+    def refuse(_: Sequence[str]) -> asyncio.Future[list[Found]]:
+        raise trouble
+
+    async def main() -> None:
+        assert await ask_all(BatchedReads(refuse), "a", "b") == [trouble] * 2
+
+    asyncio.run(main())
+
+
+def test_a_look_that_fails_as_a_whole_fails_for_everybody():
+    def broken(_: Sequence[str]) -> asyncio.Future[list[Found]]:
+        done: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
+        done.set_exception(LookupError("no such thing"))
+        return done
+
+    async def main() -> None:
+        with pytest.raises(LookupError):
+            await BatchedReads(broken).ask("a")
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw
@@ -19,7 +20,6 @@ from deputy.engine.ports import Writing
 from deputy.engine.ports.queries import DamagedRecord, ErrorContext
 from deputy.journal import error_log, expire, home, registry, retention, transcript
 from deputy.journal.process_identity import ProcessIdentity, this_process
-from deputy.journal.sqlite.batched_reads import BatchedReads
 from deputy.journal.sqlite.connection import PATIENCE_SECONDS
 from deputy.journal.sqlite.sqlite_queries import STALE_SECONDS, SqliteQueries
 from deputy.journal.sqlite.transaction import Transaction
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from deputy.journal.sqlite.connection import Fsync
     from deputy.journal.sqlite.transaction import SqliteLease
 
+    Found = State | BaseException | None
+    Asked = tuple[str, asyncio.Future[State | None]]
     T = TypeVar("T")
     E = TypeVar("E", bound=Event)
 
@@ -434,3 +436,42 @@ def _check_id(run: str) -> None:
     # Ids are only compared, but must be printable and short.
     if not run or len(run) > _ID_LENGTH or not run.isprintable():
         raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")
+
+
+class BatchedReads:
+    """Collects the runs asked for in one tick and reads them together."""
+
+    def __init__(self, read: Callable[[Sequence[str]], asyncio.Future[list[Found]]]) -> None:
+        self._read = read
+        self._asked: list[Asked] = []
+
+    def ask(self, run: str) -> asyncio.Future[State | None]:
+        """The state of a run."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[State | None] = loop.create_future()
+        if not self._asked:
+            loop.call_soon(self._ask)
+        self._asked.append((run, answer))
+        return answer
+
+    def _ask(self) -> None:
+        asked, self._asked = self._asked, []
+        try:
+            self._read([run for run, _ in asked]).add_done_callback(partial(_answer, asked))
+        except Exception as error:  # noqa: BLE001  the callers get it; else they would wait for ever
+            _resolve_all(asked, [error] * len(asked))
+
+
+def _answer(asked: Sequence[Asked], looked: asyncio.Future[list[Found]]) -> None:
+    error = asyncio.CancelledError() if looked.cancelled() else looked.exception()
+    _resolve_all(asked, looked.result() if error is None else [error] * len(asked))
+
+
+def _resolve_all(asked: Sequence[Asked], found: Sequence[Found]) -> None:
+    for (_, answer), state in zip(asked, found, strict=True):
+        if answer.done():
+            continue
+        if isinstance(state, BaseException):
+            answer.set_exception(state)
+        else:
+            answer.set_result(state)
