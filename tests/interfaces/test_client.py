@@ -615,7 +615,7 @@ def test_a_task_that_never_began_has_no_session(house, place):
 def test_the_rules_of_the_configuration_hold_for_programs_too(house, place):
     model = house.script("json", {"times": 3, "turns": [{"text": "no JSON"}, {"text": "still none"}]})
     rules = EffectiveSettings(repairs=0, max_depth=0, wall={"delegate": WallLimit(5, 10)})
-    with pytest.raises(UsageError, match=r"timeout: found 11\.0; delegate takes at most 10 seconds"):
+    with pytest.raises(UsageError, match=r"timeout: found 11\.0; delegate takes more than 0 and at most 10 seconds"):
         run_sync(Task(label="a", prompt="x", timeout=11.0), model=model, rules=rules, **place)
     [refused] = run_sync("x", model=model, rules=rules, **place)
     assert (refused.status, refused.code) == ("rejected", "MAX_DEPTH_EXCEEDED")

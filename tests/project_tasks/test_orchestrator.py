@@ -273,7 +273,7 @@ def test_at_a_timeout_the_files_are_found_and_resume_goes_on_with_them(project: 
 @pytest.mark.rule("time.wall")
 def test_asking_for_more_time_than_the_maximum_is_an_error_that_names_it(project: Project):
     project.add()
-    with pytest.raises(UsageError, match="research takes at most 7200 seconds"):
+    with pytest.raises(UsageError, match="research takes more than 0 and at most 7200 seconds"):
         project.order("research", 1, seconds=7201.0)
     assert project.task().history[-1].what == "added"
 

@@ -161,7 +161,7 @@ def test_a_task_names_the_branch_and_the_worktree_of_its_last_changes(tasks):
 def test_more_time_than_the_maximum_is_refused_with_the_maximum(tasks):
     run = tasks.run("plan", "Something new", "--timeout", "3601", "--yes")
     assert run.returncode == 2
-    assert "plan takes at most 3600 seconds" in run.stderr
+    assert "plan takes more than 0 and at most 3600 seconds" in run.stderr
     assert len(statuses(tasks)) == 3
 
 
