@@ -39,84 +39,21 @@ MISSPELLINGS = {
 }
 """The same, by the key in lower case without hyphens, underscores and spaces."""
 
-CARRIED = frozenset(
-    {
-        "permissionMode",
-        "skills",
-        "mcpServers",
-        "mcp_servers",
-        "mcp-servers",
-        "hooks",
-        "memory",
-        "background",
-        "isolation",
-        "effort",
-        "color",
-        "initialPrompt",
-        "autoCompactWindow",
-        "omitClaudeMd",
-        "mode",
-        "variant",
-        "temperature",
-        "top_p",
-        "hidden",
-        "options",
-        "kind",
-        "display_name",
-        "readonly",
-        "is_background",
-        "agent_card_url",
-        "agent_card_json",
-        "auth",
-        "target",
-        "infer",
-        "handoffs",
-        "user-invocable",
-        "disable-model-invocation",
-        "argument-hint",
-    }
-)
+CARRIED = frozenset((
+    "permissionMode", "skills", "mcpServers", "mcp_servers", "mcp-servers", "hooks", "memory", "background",
+    "isolation", "effort", "color", "initialPrompt", "autoCompactWindow", "omitClaudeMd", "mode", "variant",
+    "temperature", "top_p", "hidden", "options", "kind", "display_name", "readonly", "is_background",
+    "agent_card_url", "agent_card_json", "auth", "target", "infer", "handoffs", "user-invocable",
+    "disable-model-invocation", "argument-hint",
+))  # fmt: skip
 """Keys of other programs: kept unchanged, not used."""
 
-DECORATION = frozenset(
-    {
-        "category",
-        "version",
-        "author",
-        "tags",
-        "priority",
-        "title",
-        "icon",
-        "emoji",
-        "vibe",
-        "license",
-        "id",
-        "type",
-        "agent-type",
-        "role",
-        "status",
-        "domain",
-        "tier",
-        "phase",
-        "team",
-        "capabilities",
-        "specialization",
-        "expertise",
-        "triggers",
-        "proactive",
-        "dependencies",
-        "metadata",
-        "when_to_use",
-        "whenToUse",
-        "keywords",
-        "created",
-        "updated",
-        "last_updated",
-        "date",
-        "examples",
-        "compatibility",
-    }
-)
+DECORATION = frozenset((
+    "category", "version", "author", "tags", "priority", "title", "icon", "emoji", "vibe", "license", "id",
+    "type", "agent-type", "role", "status", "domain", "tier", "phase", "team", "capabilities", "specialization",
+    "expertise", "triggers", "proactive", "dependencies", "metadata", "when_to_use", "whenToUse", "keywords",
+    "created", "updated", "last_updated", "date", "examples", "compatibility",
+))  # fmt: skip
 """Informal keys; they end the value above them but do not make a file a definition."""
 
 TEXT_FIELDS = frozenset({"description", "prompt"})
