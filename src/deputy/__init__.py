@@ -19,7 +19,7 @@ _PLACES = {
     "Policy": "core.guard",
     "Progress": "core.progress",
     "Question": "core.approval",
-    "Refined": "interfaces.refinement_call",
+    "Refined": "interfaces.call_results",
     "Rejected": "core.outcome",
     "ScriptEvaluator": "core.refinement",
     "Task": "core.task",

@@ -17,7 +17,7 @@ from deputy.core.refinement import AgentEvaluator as AgentEvaluator
 from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
-from deputy.interfaces.refinement_call import Refined as Refined
+from deputy.interfaces.call_results import Refined as Refined
 from deputy.tools.function_tool import tool as tool
 
 __version__: str

@@ -14,20 +14,19 @@ from deputy.core.events import APPROVAL
 from deputy.core.limits import Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, Grant
+from deputy.core.state import why_not_claimed
 from deputy.core.task import ALL_TOOLS, Task
 from deputy.core.task import DELEGATE as DELEGATE_TOOL
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import REFINE
 from deputy.interfaces import cancel_tree, resume_policy
-from deputy.interfaces.awaited_calls import AwaitedCalls
 from deputy.interfaces.background import cause_of
+from deputy.interfaces.call_results import arguments_of, refined, results_of
+from deputy.interfaces.cancel_tree import AwaitedCalls
 from deputy.interfaces.event_stream import Broadcaster
-from deputy.interfaces.fanout_results import results_of
 from deputy.interfaces.model_selection import ModelSelection
 from deputy.interfaces.nesting import refuse_below_run
-from deputy.interfaces.pending_approvals import all_asking, answer_to, find_pending
-from deputy.interfaces.questions import QuestionDispatcher
-from deputy.interfaces.refinement_call import arguments_of, refined
+from deputy.interfaces.questions import QuestionDispatcher, all_asking, answer_to, find_pending
 from deputy.interfaces.resolve_agents import AgentResolver
 from deputy.interfaces.run_submission import RunSubmitter
 from deputy.interfaces.task_sync import sync_tasks
@@ -42,13 +41,14 @@ if TYPE_CHECKING:
 
     from deputy.core.approval import ApprovalRequest, Question
     from deputy.core.approval import Choice as ApprovalChoice
+    from deputy.core.errors import Error
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.refinement import Evaluator
     from deputy.core.results import Result
     from deputy.core.state import State
-    from deputy.interfaces.pending_approvals import PendingApproval
-    from deputy.interfaces.refinement_call import Refined
+    from deputy.interfaces.call_results import Refined
+    from deputy.interfaces.questions import PendingApproval
     from deputy.interfaces.resume_policy import Answer
     from deputy.project_tasks.orchestrator import CommandContext
 
@@ -227,7 +227,7 @@ class Deputy:
             return outcome
         async with self._going_on:
             try:
-                if await resume_policy.is_orphaned(self._runtime, session_id, self._stopped.get(session_id, ())):
+                if await resume_policy.needs_resume(self._runtime, session_id, self._stopped.get(session_id, ())):
                     await self.resume_run(session_id)
             finally:
                 self._stopped.pop(session_id, None)
@@ -299,6 +299,15 @@ class Deputy:
     async def ensure_not_running(self, session_id: str) -> None:
         """Raise when another process works on the run."""
         await resume_policy.ensure_not_running(self._runtime, session_id)
+
+    async def is_running(self, session_id: str) -> bool:
+        """Whether a process is running this run."""
+        return await resume_policy.is_running(self._runtime, session_id)
+
+    async def why_not_claimed(self, session_id: str) -> Error | None:
+        """Why a resumed command did not start: its project task could not be claimed."""
+        state = await self.state(session_id)
+        return why_not_claimed(await self._runtime.journal.records(session_id), state.round)
 
     async def unfinished(self, session_id: str) -> tuple[str, ...]:
         """The labels of a call's tasks that a resume would continue or start."""

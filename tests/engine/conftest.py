@@ -17,7 +17,7 @@ from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversa
 from deputy.core.request import Grant, Lineage
 from deputy.core.task import Task
 from deputy.engine.call import DELEGATE, RUN, FanOut
-from deputy.interfaces.pending_approvals import answer_to, find_pending
+from deputy.interfaces.questions import answer_to, find_pending
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.models.script_model import ScriptModel
 from deputy.options import DeputyOptions

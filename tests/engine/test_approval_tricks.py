@@ -18,7 +18,7 @@ from deputy.core.request import Grant, Lineage
 from deputy.core.state import answer_key
 from deputy.core.task import Task
 from deputy.engine.call import DELEGATE, FanOut
-from deputy.interfaces.pending_approvals import PendingApproval, answer_to, find_pending
+from deputy.interfaces.questions import PendingApproval, answer_to, find_pending
 
 MARK = "touch ../ran"
 

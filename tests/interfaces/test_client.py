@@ -486,7 +486,7 @@ def test_work_that_is_none_is_refused(house, place, work, field):
 
 @pytest.mark.rule("delegate.cancel")
 def test_a_cancelled_call_stays_cancelled_when_its_subagents_do_not_stop_in_time(house, place, monkeypatch):
-    monkeypatch.setattr("deputy.interfaces.awaited_calls._STOP_SECONDS", 0.3)
+    monkeypatch.setattr("deputy.interfaces.cancel_tree._STOP_SECONDS", 0.3)
     model = house.script("stubborn", {"turns": [{"calls": [{"name": "hold_on", "arguments": {}}]}, {"text": "ok"}]})
 
     async def carry_out():

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from deputy.interfaces.text_lines import PlainStream, escaped_invisible, one_line, plain
+from deputy.interfaces.text_lines import PlainStream, count, dollars, elapsed, escaped_invisible, one_line, plain
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,13 @@ def test_hostile_text_costs_what_it_is_long(piece):
 
     small = min(steps(4) for _ in range(3))
     assert min(steps(32) for _ in range(3)) < 8 * 4 * small + 0.05
+
+
+def test_numbers_are_short_enough_for_a_line():
+    assert [count(n) for n in (0, 890, 999, 1000, 2100, 9949, 9960, 45_000, 999_600, 1_250_000)] == [
+        "0", "890", "999", "1k", "2.1k", "9.9k", "10k", "45k", "1M", "1.2M",
+    ]  # fmt: skip
+    assert [elapsed(s) for s in (0.04, 9.94, 9.96, 59.4, 59.6, 185, 7620, 273_700)] == [
+        "0.0s", "9.9s", "10s", "59s", "1m00s", "3m05s", "2h07m", "3d04h",
+    ]  # fmt: skip
+    assert [dollars(n) for n in (None, 0, 1_200_000, 140_000_000)] == ["", "", "$0.0012", "$0.14"]

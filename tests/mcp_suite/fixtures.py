@@ -49,7 +49,7 @@ from mcp_types import (
 )
 
 from deputy.interfaces.mcp.tasks import McpTask, created_dict, is_wanted, require_tasks
-from deputy.interfaces.mcp.tool_call import McpCall, ServedTool, refused, tool_result
+from deputy.interfaces.mcp.tools import McpCall, ServedTool, refused, tool_result
 
 PIXEL = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")

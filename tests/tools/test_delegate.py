@@ -9,7 +9,8 @@ from tests.engine.conftest import House, approve, call, house, talk, turn
 from deputy.core.approval import PriceBounds
 from deputy.core.events import QuestionAsked
 from deputy.core.outcome import Completed
-from deputy.core.task import DELEGATE_SCHEMA
+from deputy.core.task import DelegateArguments, DelegateCall, read_call
+from deputy.core.tool_arguments import arguments_schema
 from deputy.testing import ProviderServer
 from deputy.tools.delegate import DelegateTool
 
@@ -197,9 +198,7 @@ def test_all_bad_fields_are_named_at_once(house: House):
 def test_the_schema_that_models_see_says_the_same(house: House):
     import jsonschema_rs
 
-    from deputy.core.task import DelegateCall, read_call
-
-    schema = jsonschema_rs.validator_for(DELEGATE_SCHEMA)
+    schema = jsonschema_rs.validator_for(arguments_schema(DelegateArguments))
     for field, values in BAD.items():
         for value in values:
             arguments: dict = {"tasks": [dict(ONE)]}

@@ -70,12 +70,15 @@ def _reader(right: str, is_valid: Callable[[Any], bool], convert: Callable[[Any]
     return lambda value: (convert(value), "") if is_valid(value) else (None, right)
 
 
-def text(longest: int | None = None) -> Reader:
-    """A non-empty string."""
+def text(longest: int | None = None, *, may_be_blank: bool = False) -> Reader:
+    """A string that is not blank, unless it may be."""
     right = "a non-empty string" if longest is None else f"a string of 1 to {longest} characters"
-    return _reader(
-        right, lambda value: isinstance(value, str) and value.strip() != "" and len(value) <= (longest or len(value))
-    )
+
+    def is_valid(value: Any) -> bool:
+        is_text = isinstance(value, str) and (may_be_blank or value.strip() != "")
+        return is_text and (longest is None or len(value) <= longest)
+
+    return _reader(right, is_valid)
 
 
 def texts(most: int | None = None) -> Reader:
@@ -83,7 +86,7 @@ def texts(most: int | None = None) -> Reader:
     right = "a list of strings" if most is None else f"a list of at most {most} strings"
 
     def is_valid(value: Any) -> bool:
-        if not isinstance(value, list) or (most is not None and len(cast("list[Any]", value)) > most):
+        if not isinstance(value, list | tuple) or (most is not None and len(cast("list[Any]", value)) > most):
             return False
         return all(isinstance(item, str) and item for item in cast("list[Any]", value))
 
@@ -96,11 +99,14 @@ def whole(least: int, most: int | None = None) -> Reader:
     return _reader(right, lambda value: type(value) is int and value >= least and (most is None or value <= most))
 
 
-def positive(value: object) -> tuple[Any, str]:
-    """A number above 0, up to the maximum."""
-    if type(value) not in (int, float) or not 0 < cast("float", value) <= MOST:
-        return None, f"a number above 0 and at most {MOST:,}"
-    return float(cast("float", value)), ""
+def number(most: float, *, above: float | None = None) -> Reader:
+    """A number from 0, or above a bound, to `most`."""
+    right = f"a number from 0 to {most:,}" if above is None else f"a number above {above:g} and at most {most:,}"
+
+    def is_valid(value: Any) -> bool:
+        return type(value) in (int, float) and 0 <= value <= most and (above is None or value > above)
+
+    return _reader(right, is_valid, float)
 
 
 def one_of(*words: str) -> Reader:

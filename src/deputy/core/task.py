@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, field, structs
 
 from deputy.core.fallback import Routing
-from deputy.core.field_readers import (
-    MOST,
-    FieldProblem,
-    json_object,
-    one_of,
-    positive,
-    read_field,
-    read_object,
-    read_required,
-    text,
-    texts,
-    whole,
-    wrong_value,
-)
+from deputy.core.field_readers import MOST, FieldProblem
 from deputy.core.foreign_text import plain
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import READ_ONLY_TOOLS, GrantRequest
 from deputy.core.subtask.context_passing import Briefing
+from deputy.core.tool_arguments import read_arguments
 
 if TYPE_CHECKING:
-    from deputy.core.field_readers import Reader
     from deputy.core.request import Grant
 
 DELEGATE = "Delegate"
@@ -89,28 +76,61 @@ class NoRole(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Task(Struct, frozen=True, kw_only=True, gc=False):
+ResultForm: TypeAlias = Literal["markdown", "json"]
+_Text: TypeAlias = Annotated[str, Meta(min_length=1)]
+
+
+class TaskFields(Struct, frozen=True, kw_only=True, gc=False):
+    """The fields of a task that models and programs give alike: schemas, readers and checks are derived from them."""
+
+    label: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_LABEL,
+            description="Name of the subagent in progress and results: one line without brackets.",
+        ),
+    ]
+    prompt: Annotated[str, Meta(min_length=1, description="The whole task; the subagent sees nothing else.")]
+    context: Annotated[
+        tuple[_Text, ...],
+        Meta(max_length=MAX_CONTEXT, description="Files whose content is inserted before the prompt."),
+    ] = ()
+    model: Annotated[str, Meta(min_length=1, description="The model, if not your own.")] | None = None
+    agent: Annotated[str, Meta(min_length=1, description="An agent definition to use.")] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_OUTPUT_TOKENS)] = DEFAULT_OUTPUT_TOKENS
+    tools: (
+        Annotated[
+            tuple[_Text, ...],
+            Meta(description="Tools instead of the read-only ones; only tools that you have."),
+        ]
+        | None
+    ) = None
+    timeout: Annotated[float, Meta(gt=0, le=MOST, description="Seconds.")] | None = None
+    return_format: Literal["text", "json"] = "text"
+    isolation: (
+        Annotated[
+            Isolation,
+            Meta(description="A subagent that writes works in its own git worktree; none: in yours."),
+        ]
+        | None
+    ) = None
+    without_asking: Annotated[
+        tuple[_Text, ...],
+        Meta(description="Those of `tools` that need no approval for each call."),
+    ] = ()
+
+
+class Task(TaskFields, frozen=True, kw_only=True, gc=False):
     """One piece of work for one subagent."""
 
-    label: str
-    prompt: str
-    context: tuple[str, ...] = ()
-    model: str | None = None
-    agent: str | None = None
-    max_output_tokens: int = DEFAULT_OUTPUT_TOKENS
-    tools: tuple[str, ...] | None = None
     budget: Budget = Budget()
-    timeout: float | None = None
-    return_format: Literal["text", "json"] = "text"
     schema: Any = None
     """A JSON Schema; the library also accepts a pydantic model."""
-    isolation: Isolation | None = None
-    """Where a writing task works: in its own git worktree, unless this is `none`."""
-    without_asking: tuple[str, ...] = ()
-    """Tools whose calls need no further approval once this task is approved."""
     role: Role | None = None
     """The resolved agent definition; never set by the caller."""
     degradation: str = ""
+    """Degradation instructions; never set by a model."""
 
     @property
     def wanted(self) -> GrantRequest:
@@ -123,36 +143,7 @@ class DelegateCall(Struct, frozen=True, kw_only=True):
 
     tasks: tuple[Task, ...]
     concurrency: int = DEFAULT_CONCURRENCY
-    result_form: Literal["markdown", "json"] = "markdown"
-
-
-# --- a call of the Delegate tool --------------------------------------------------------------------------------------
-
-
-class _Field(NamedTuple):
-    """A field: how it is read, the schema that models see, and its default."""
-
-    read: Reader
-    schema: dict[str, Any]
-    default: Any = None
-
-
-def _string(description: str) -> _Field:
-    return _Field(text(), {"type": "string", "minLength": 1, "description": description})
-
-
-def _strings(description: str, default: Any = None, **schema: Any) -> _Field:
-    items = {"type": "array", "items": {"type": "string"}, **schema, "description": description}
-    return _Field(texts(schema.get("maxItems")), items, default)
-
-
-def _choice(*words: str, **schema: Any) -> _Field:
-    return _Field(one_of(*words), {"type": "string", "enum": [*words], **schema}, schema.get("default"))
-
-
-def _number(least: int, most: int, default: int) -> _Field:
-    schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
-    return _Field(whole(least, most), schema, default)
+    result_form: ResultForm = "markdown"
 
 
 def read_label(value: object) -> tuple[str | None, str]:
@@ -168,121 +159,72 @@ def cleaned_label(name: str) -> str:
     return " ".join(plain(name).translate(_BRACKETS).split())
 
 
-_LABEL_SCHEMA = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": MAX_LABEL,
-    "description": "Name of the subagent in progress and results: one line without brackets.",
-}
-_BUDGET_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "Caps for this subagent; at a cap it reports its results so far. Cost is in dollars.",
-    "properties": {
-        "tokens": {"type": "integer", "minimum": 1},
-        "cost": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST},
-        "requests": {"type": "integer", "minimum": 1},
-    },
-    "additionalProperties": False,
-}
-_FIELDS: dict[str, _Field] = {
-    "label": _Field(read_label, _LABEL_SCHEMA),
-    "prompt": _string("The whole task; the subagent sees nothing else."),
-    "context": _strings("Files whose content is inserted before the prompt.", (), maxItems=MAX_CONTEXT),
-    "model": _string("The model, if not your own."),
-    "agent": _string("An agent definition to use."),
-    "max_output_tokens": _number(MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS),
-    "tools": _strings("Tools instead of the read-only ones; only tools that you have."),
-    "budget": _Field(json_object(), _BUDGET_SCHEMA),
-    "timeout": _Field(positive, {"type": "number", "exclusiveMinimum": 0, "maximum": MOST, "description": "Seconds."}),
-    "return_format": _choice("text", "json", default="text"),
-    "schema": _Field(
-        json_object("a JSON Schema object"),
-        {"type": "object", "description": "A JSON Schema that the report must follow."},
-    ),
-    "isolation": _choice(
-        "worktree", "none", description="A subagent that writes works in its own git worktree; none: in yours."
-    ),
-    "without_asking": _strings("Those of `tools` that need no approval for each call.", ()),
-}
-_REQUIRED = ("label", "prompt")
-_CONCURRENCY = _number(1, MAX_CONCURRENCY, DEFAULT_CONCURRENCY)
-_RESULT_FORM = _choice("markdown", "json", default="markdown")
+# --- the arguments of the Delegate tool -------------------------------------------------------------------------------
 
-DELEGATE_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "tasks": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_TASKS,
-            "items": {
-                "type": "object",
-                "properties": {name: field.schema for name, field in _FIELDS.items()},
-                "required": list(_REQUIRED),
-                "additionalProperties": False,
-            },
-        },
-        "concurrency": _CONCURRENCY.schema,
-        "return": _RESULT_FORM.schema,
-    },
-    "required": ["tasks"],
-    "additionalProperties": False,
-}
+
+class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Caps for this subagent; at a cap it reports its results so far. Cost is in dollars."""
+
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    cost: Annotated[float, Meta(gt=0, le=MOST)] | None = None
+    requests: Annotated[int, Meta(ge=1)] | None = None
+
+
+class TaskArguments(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One task."""
+
+    budget: BudgetArguments = BudgetArguments()
+    schema: Annotated[dict[str, Any], Meta(description="A JSON Schema that the report must follow.")] | None = None
+
+
+class StartArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of the DelegateStart tool, which returns no results."""
+
+    tasks: Annotated[tuple[TaskArguments, ...], Meta(min_length=1, max_length=MAX_TASKS)]
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)] = DEFAULT_CONCURRENCY
+
+
+class DelegateArguments(StartArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of the Delegate tool."""
+
+    result_form: ResultForm = field(default="markdown", name="return")
 
 
 def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
     """The call with these arguments, or all their problems."""
     problems: list[FieldProblem] = []
-    fields = read_object("arguments", arguments, {"tasks", "concurrency", "return"}, problems)
-    items = cast("list[Any] | None", fields.get("tasks"))
-    tasks: list[Task | None] = []
-    if not isinstance(items, list):
-        right = f"a list of 1 to {MAX_TASKS} tasks"
-        problems.append(FieldProblem("tasks", wrong_value(items, right, missing="tasks" not in fields)))
-    elif not 1 <= len(items) <= MAX_TASKS:
-        problems.append(FieldProblem("tasks", f"has {len(items)} tasks; 1 to {MAX_TASKS} are allowed"))
-    else:
-        tasks = [read_task(item, f"tasks[{index}]", problems) for index, item in enumerate(items)]
-    concurrency = read_field(fields, "concurrency", "", _CONCURRENCY.read, DEFAULT_CONCURRENCY, problems)
-    form = read_field(fields, "return", "", _RESULT_FORM.read, "markdown", problems)
-    if problems:
+    call = read_arguments(DelegateArguments, arguments, problems, readers=_READERS)
+    if call is None:
         return tuple(problems)
-    return DelegateCall(tasks=tuple(filter(None, tasks)), concurrency=concurrency, result_form=form)
+    for index, task in enumerate(call.tasks):
+        _check_without_asking(task, f"tasks[{index}]", problems)
+    tasks = tuple(map(_task, call.tasks))
+    return tuple(problems) or DelegateCall(tasks=tasks, concurrency=call.concurrency, result_form=call.result_form)
 
 
-_TASK_FIELDS = frozenset(Task.__struct_fields__) - {"role"}
+def task_problems(task: TaskFields, where: str) -> tuple[FieldProblem, ...]:
+    """Every problem of a task that a program made, by the rules of the Delegate tool."""
+    problems: list[FieldProblem] = []
+    fields = {name: getattr(task, name) for name in TaskFields.__struct_fields__}
+    if read_arguments(TaskFields, fields, problems, where, readers=_READERS) is not None:
+        _check_without_asking(task, where, problems)
+    return tuple(problems)
 
 
-def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task | None:
-    """One task, or None and its problems in the list."""
-    before = len(problems)
-    fields = read_object(where, value, _TASK_FIELDS, problems)
-    if not isinstance(value, dict):
-        return None
-    at = f"{where}."
-    values: dict[str, Any] = {}
-    for name, field in _FIELDS.items():
-        if name in _REQUIRED:
-            values[name] = read_required(fields, name, at, field.read, problems)
-        elif name == "budget":
-            values[name] = _budget(fields.get(name), f"{where}.{name}", problems)
-        else:
-            values[name] = read_field(fields, name, at, field.read, field.default, problems)
-    if unknown := [name for name in values["without_asking"] if name not in (values["tools"] or ())]:
-        problems.append(FieldProblem(f"{at}without_asking", f"has {unknown[0]!r:.80}, which is not in `tools`"))
-    return None if len(problems) > before else Task(**values)
+def _check_without_asking(task: TaskFields, where: str, problems: list[FieldProblem]) -> None:
+    if unknown := [name for name in task.without_asking if name not in (task.tools or ())]:
+        problems.append(FieldProblem(f"{where}.without_asking", f"has {unknown[0]!r:.80}, which is not in `tools`"))
 
 
-def _budget(value: object, where: str, problems: list[FieldProblem]) -> Budget:
-    if value is None:
-        return Budget()
-    fields = read_object(where, value, {"tokens", "cost", "requests"}, problems)
-    cost = read_field(fields, "cost", f"{where}.", positive, None, problems)
-    return Budget(
-        tokens=read_field(fields, "tokens", f"{where}.", whole(1), None, problems),
-        cost=None if cost is None else round(cost * NANOS_PER_DOLLAR),
-        requests=read_field(fields, "requests", f"{where}.", whole(1), None, problems),
-    )
+def _task(given: TaskArguments) -> Task:
+    fields = {name: getattr(given, name) for name in TaskFields.__struct_fields__}
+    budget = given.budget
+    cost = None if budget.cost is None else round(budget.cost * NANOS_PER_DOLLAR)
+    caps = Budget(tokens=budget.tokens, cost=cost, requests=budget.requests)
+    return Task(**fields, budget=caps, schema=given.schema)
+
+
+_READERS = {"label": read_label}
 
 
 # --- options and roles ------------------------------------------------------------------------------------------------

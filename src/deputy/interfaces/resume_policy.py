@@ -13,7 +13,7 @@ from deputy.core.outcome import shortened
 from deputy.core.state import ASKED, answer_key
 from deputy.engine.call import DELEGATE, FanOut
 from deputy.engine.recover import has_time_below, seconds_late
-from deputy.interfaces.fanout_results import children_of, tasks_of
+from deputy.interfaces.call_results import children_of, tasks_of
 from deputy.interfaces.questions import question_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ async def resume_run(
 ) -> None:
     """Resume a run; a fan-out call resumes its tasks that did not complete, within its own limits."""
     _check_not_empty(answer)
+    check_ended(state, answer)
+    if state.is_live and state.is_cancelling and await is_running(runtime, state.run):
+        raise UsageError("ID", state.run, "the run is being cancelled; resume it when it has ended")
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
@@ -52,11 +55,23 @@ async def resume_run(
         raise _at_work(state.run) from None
 
 
+def check_ended(state: State, answer: Answer) -> None:
+    """Refuse an ended run that has nothing left to do."""
+    if state.status == "rejected":
+        raise UsageError("ID", state.run, "this run was rejected and never started; delegate the work again")
+    if state.status == "completed" and answer is None:
+        raise UsageError("ID", state.run, "this run is completed; give an answer that says what more to do")
+
+
 async def ensure_not_running(runtime: Runtime, run: str) -> None:
     """Refuse a run that another process is running."""
-    statuses = await runtime.journal.unfinished()
-    if not runtime.engine.has(run) and any(one.state.run == run and not one.is_orphaned for one in statuses):
+    if not runtime.engine.has(run) and await is_running(runtime, run):
         raise _at_work(run)
+
+
+async def is_running(runtime: Runtime, run: str) -> bool:
+    """Whether a process is running this run."""
+    return any(one.state.run == run and not one.is_orphaned for one in await runtime.journal.unfinished())
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
@@ -113,7 +128,7 @@ async def stopped_before(runtime: Runtime, state: State) -> frozenset[str]:
     return frozenset([one.run for one in tasks if not one.is_live or await _is_late(runtime, one)])
 
 
-async def is_orphaned(runtime: Runtime, run: str, before: Collection[str]) -> bool:
+async def needs_resume(runtime: Runtime, run: str, before: Collection[str]) -> bool:
     """Whether an ended run lacks only tasks that had stopped before the resume, none of them blocked."""
     state = await runtime.engine.get(run)
     if state is None or state.status not in ("partial", "failed"):
@@ -170,8 +185,10 @@ async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str
         raise _unanswered(state, asking)
     if asking:
         return {asking[0].run: answer}
+    if state.is_live and await is_running(runtime, state.run):
+        expected = "the run is running and asks nothing, so the answer was not taken; resume it when it has ended"
+        raise UsageError("answer", answer, f"{expected}, or answer one of its tasks by its own id")
     if state.is_live:
-        await ensure_not_running(runtime, state.run)
         raise UsageError(
             "answer", answer, "the run was interrupted and asks nothing; resume it first, without an answer"
         )

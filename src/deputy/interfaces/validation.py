@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from deputy.core.errors import UsageError
 from deputy.core.refinement import MOST_ROUNDS, AgentEvaluator
-from deputy.core.task import Task, read_task
+from deputy.core.task import Task, task_problems
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from deputy.core.field_readers import FieldProblem
     from deputy.core.limits import Budget
     from deputy.core.refinement import Evaluator
 
@@ -87,17 +86,9 @@ def check_task(task: Task, where: str) -> None:
             f"{where}.timeout", task.timeout, f"give seconds above 0, and at most {MAX_TIMEOUT_SECONDS:.0f}"
         )
     _check_budget(task.budget, f"{where}.budget")
-    problems: list[FieldProblem] = []
-    fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget", "role")}
-    # The rules read JSON, which has no tuples.
-    form = {
-        name: list(cast("tuple[Any]", value)) if isinstance(value, tuple) else value for name, value in fields.items()
-    }
-    read_task(form, where, problems)
-    if problems:
-        first = problems[0]
-        name = first.field.rpartition(".")[2]
-        raise UsageError(first.field, fields.get(name), f"it {first.message}")
+    for problem in task_problems(task, where):
+        value = getattr(task, problem.field.rpartition(".")[2])
+        raise UsageError(problem.field, value, problem.message.rpartition("; it ")[2])
 
 
 def _check_budget(budget: Budget, where: str) -> None:

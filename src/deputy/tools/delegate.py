@@ -12,7 +12,8 @@ from deputy.core.events import StepEnded, StepLost
 from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
 from deputy.core.results import results_dict, results_markdown
-from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, NoRole, Role, in_role, read_call
+from deputy.core.task import DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
+from deputy.core.tool_arguments import arguments_schema
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.model_availability import why_unreachable
@@ -68,7 +69,7 @@ class DelegateTool:
         """The schema of its arguments, with the names of the available agents."""
         if self._schema is None:
             names = () if self._agents is None else self._agents.names()
-            self._schema = _naming(names) if names else DELEGATE_SCHEMA
+            self._schema = _naming(names) if names else arguments_schema(DelegateArguments)
         return self._schema
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
@@ -210,7 +211,7 @@ def _below(routing: Routing) -> Routing:
 
 def _naming(names: Sequence[str]) -> dict[str, Any]:
     """The schema with the agents' names in the description of `agent`."""
-    schema: dict[str, Any] = json.decode(json.encode(DELEGATE_SCHEMA))
+    schema: dict[str, Any] = json.decode(json.encode(arguments_schema(DelegateArguments)))
     agent = schema["properties"]["tasks"]["items"]["properties"]["agent"]
     agent["description"] = f"{agent['description']} There are: {', '.join(names)}."
     return schema

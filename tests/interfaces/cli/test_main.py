@@ -57,7 +57,7 @@ def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent(module: str):
     [
         ("deputy.journal.export", ("export", "sess_1_a")),
         ("deputy.journal.retention", ("prune",)),
-        ("deputy.interfaces.pending_approvals", ("approve", "sess_1_a")),
+        ("deputy.interfaces.questions", ("approve", "sess_1_a")),
     ],
 )
 def test_ctrl_c_in_a_command_is_exit_code_130_and_silent_after_all_is_cleaned_up(

@@ -28,7 +28,7 @@ from tests.interfaces.mcp.conftest import (
 )
 
 from deputy.core.events import Returned
-from deputy.interfaces.mcp import progress_notifications
+from deputy.interfaces.mcp import server_state
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 TRANSPORTS = ("stdio", "http")
@@ -158,8 +158,8 @@ def _waiting(house) -> str | None:
 
 
 def test_a_waiting_client_is_told_how_to_approve_and_that_it_still_waits(house, monkeypatch):
-    monkeypatch.setattr(progress_notifications, "HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr(progress_notifications, "GAP_SECONDS", 0.01)
+    monkeypatch.setattr(server_state, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(server_state, "GAP_SECONDS", 0.01)
     heard: list[tuple[float, str]] = []
 
     async def main():
@@ -193,7 +193,7 @@ def test_the_one_who_asks_cannot_approve(house):
     assert started.structured_content["status"] == "waiting"
     assert "deputy approve" in started.structured_content["next"]
     assert resumed.is_error
-    assert "a person's approval" in text_of(resumed)
+    assert "waits for approval" in text_of(resumed)
     assert entries(house)[0]["status"] == "waiting"
 
 

@@ -10,7 +10,8 @@ from mcp import MCPError
 from tests.interfaces.mcp.conftest import ERAS, entries, here, talk, tasks, text_of, turn, until
 from tests.tools.test_mcp_servers import configured
 
-from deputy.core.task import DELEGATE_SCHEMA
+from deputy.core.task import DelegateArguments
+from deputy.core.tool_arguments import arguments_schema
 from deputy.interfaces.mcp import delegate_tools, run_tools
 
 
@@ -33,7 +34,7 @@ def test_every_tool_says_what_it_takes_and_whether_it_changes_anything(house):
             return {tool.name: tool for tool in (await client.list_tools()).tools}
 
     tools = asyncio.run(main())
-    assert tools["Delegate"].input_schema == DELEGATE_SCHEMA
+    assert tools["Delegate"].input_schema == arguments_schema(DelegateArguments)
     assert "when it pays" in tools["Delegate"].description
     assert tools["Delegate"].annotations.read_only_hint is False
     assert tools["DelegateStatus"].annotations.read_only_hint is True
@@ -45,7 +46,7 @@ def test_every_tool_says_what_it_takes_and_whether_it_changes_anything(house):
     ("arguments", "problem"),
     [
         ({}, "tasks is missing"),
-        ({"tasks": []}, "tasks has 0 tasks"),
+        ({"tasks": []}, "tasks is []; it must be a list of 1 to 8 tasks"),
         ({"tasks": [{"label": "a", "prompt": " "}]}, "tasks[0].prompt is ' '"),
         ({"tasks": [{"label": "a", "prompt": "x", "color": 1}]}, "tasks[0].color is not a field"),
         ({**tasks("a"), "concurrency": 9}, "concurrency is 9"),
@@ -179,7 +180,7 @@ def test_an_answer_to_a_run_that_is_at_work_is_refused_and_not_lost_silently(hou
 
     said, looked = asyncio.run(main())
     assert said.is_error
-    assert "The run is running" in text_of(said)
+    assert "the run is running" in text_of(said)
     assert "the answer was not taken" in text_of(said)
     assert looked.structured_content["status"] == "running"
 

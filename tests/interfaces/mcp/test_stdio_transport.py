@@ -23,8 +23,8 @@ from tests.interfaces.mcp.conftest import (
 )
 
 from deputy.interfaces.mcp import stdio_transport as stdio_transport
-from deputy.interfaces.mcp.framing import MOST_LINE, read_message
 from deputy.interfaces.mcp.server_state import Options, ServerState
+from deputy.interfaces.mcp.stdio_transport import MOST_LINE, read_message
 
 NAMES = [
     "Delegate",

@@ -1,14 +1,17 @@
+import asyncio
 import errno
 import io
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from deputy.core.errors import UsageError
 from deputy.core.progress import Progress
 from deputy.interfaces.view import event_lines
-from deputy.interfaces.view.event_lines import EventLines
+from deputy.interfaces.view.event_lines import EventLines, open_events
 
 
 @pytest.mark.rule("delegate.events")
@@ -72,3 +75,44 @@ def test_a_reader_that_takes_nothing_is_not_waited_for_without_end(monkeypatch):
         assert lines.failure is not None
         assert lines.failure.strerror == "the reader does not read"
         os.close(reading)
+
+
+async def opened(name, do=None):
+    async with open_events(str(name)) as lines:
+        await do(lines)
+    return lines
+
+
+def test_a_pipe_without_a_reader_is_named_and_not_waited_for_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_lines, "READER_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="start the reader first"):
+        asyncio.run(opened(tmp_path / "pipe"))
+
+
+@pytest.mark.rule("delegate.events")
+def test_a_reader_may_come_a_little_late_and_leave_early(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    first = []
+
+    def read():
+        with pipe.open() as reader:
+            first.append(reader.readline())
+
+    reader = threading.Timer(0.1, read)
+    reader.start()
+
+    async def tell(lines):
+        lines.write("opened", {})
+        await asyncio.to_thread(reader.join)
+        for _ in range(3):
+            lines.write("text", {"content": "x" * 100_000})
+
+    assert asyncio.run(opened(pipe, tell)).failure is None
+    assert '"opened"' in first[0]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
+        asyncio.run(opened(tmp_path))

@@ -12,9 +12,8 @@ from deputy.config import load_effective_settings
 from deputy.interfaces.cli.console import CANCELLED, exit_code
 from deputy.interfaces.cli.runner import resumable, until_done
 from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
-from deputy.interfaces.view.parent_view import ParentView
-from deputy.interfaces.view.renderers import open_view
-from deputy.interfaces.view.subscribers import Subscribers, open_events
+from deputy.interfaces.view.event_lines import Subscribers, open_events
+from deputy.interfaces.view.renderers import ParentView, open_view
 
 if TYPE_CHECKING:
     import asyncio

@@ -101,7 +101,7 @@ def _errors(outcome: Outcome) -> list[str]:
 
 
 def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:
-    from deputy.interfaces.numbers import dollars, elapsed, tokens
+    from deputy.interfaces.text_lines import dollars, elapsed, tokens
 
     usage = outcome.usage
     seconds = elapsed(outcome.duration_seconds)

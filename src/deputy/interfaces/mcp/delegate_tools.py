@@ -16,12 +16,11 @@ from deputy.core.results import results_json, results_markdown
 from deputy.core.task import DelegateCall
 from deputy.interfaces.background import background, first_of
 from deputy.interfaces.mcp import elicitation, tasks
-from deputy.interfaces.mcp.outputs import DelegateResults
-from deputy.interfaces.mcp.progress_notifications import followed
-from deputy.interfaces.mcp.questions import Question
+from deputy.interfaces.mcp.elicitation import ClientQuestion
 from deputy.interfaces.mcp.run_tools import status_of
-from deputy.interfaces.mcp.server_state import MOST_CALLS
-from deputy.interfaces.mcp.tool_call import as_error, json_result, tool_result
+from deputy.interfaces.mcp.server_state import MOST_CALLS, followed
+from deputy.interfaces.mcp.tool_shapes import DelegateResults
+from deputy.interfaces.mcp.tools import as_error, json_result, problem_text, tool_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from deputy.core.results import Result
-    from deputy.interfaces.mcp.progress_notifications import ProgressNotifier
-    from deputy.interfaces.mcp.tool_call import Answer, McpCall
+    from deputy.interfaces.mcp.server_state import ProgressNotifier
+    from deputy.interfaces.mcp.tools import Answer, McpCall
 
 _REFUSED = (
     "Starting subagents needs approval, which this server refuses. Nothing was started. "
@@ -90,7 +89,7 @@ async def results_or_question(
         async with background(elicitation.elicit_all(call, run, following)):
             return await deputy.results(run)
     found = await first_of(deputy.results(run), elicitation.next_questions(call, run, following))
-    questions = [one for one in found if isinstance(one, Question)]
+    questions = [one for one in found if isinstance(one, ClientQuestion)]
     return elicitation.question_in_result(run, questions) if questions else cast("Sequence[Result]", found)
 
 
@@ -132,7 +131,7 @@ async def _checked(call: McpCall) -> DelegateCall:
 
     wanted = read_wanted(call.arguments)
     if not isinstance(wanted, DelegateCall):
-        raise DeputyError("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
+        raise DeputyError(problem_text(wanted))
     if call.server_state.options.approval == "refuse":
         raise DeputyError(_REFUSED)
     deputy = await call.server_state.deputy()

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from msgspec import json
+from msgspec import Struct, json
 from pydantic import ValidationError
 
 from deputy.core.approval_text import screen
 from deputy.core.errors import DeputyError, UsageError
+from deputy.interfaces.questions import PendingApproval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mcp.server.context import ServerRequestContext
 
     from deputy.core.approval import Choice
-    from deputy.interfaces.mcp.progress_notifications import ProgressNotifier
-    from deputy.interfaces.mcp.questions import Question
-    from deputy.interfaces.mcp.server_state import ServerState
-    from deputy.interfaces.mcp.tool_call import McpCall
+    from deputy.interfaces.mcp.server_state import ProgressNotifier, ServerState
+    from deputy.interfaces.mcp.tools import McpCall
 
+MOST_RUNS = 10_000
+"""How many runs and questions are remembered."""
+PREFIX = "approval:"
+_NONCE_BYTES = 32
 FORM_SECONDS = 3600.0
 """Time to answer a form that is shown."""
 MOST_TEXT = 50_000
@@ -66,10 +70,96 @@ def client_of(context: ServerRequestContext[Any, Any]) -> str:
     return json.encode((session, name)).decode()
 
 
+# --- which client may answer what -------------------------------------------------------------------------------------
+
+
+class OpenedRun(Struct, frozen=True, kw_only=True):
+    """A run that a client opened, and the timeout of its approvals."""
+
+    client: str
+    approval_timeout_seconds: float
+
+
+class ClientQuestion(Struct, frozen=True, kw_only=True):
+    """An approval given to a client; the nonce stands for exactly this key and digest."""
+
+    nonce: str
+    client: str
+    root: str
+    """The run that the client opened."""
+    asking: PendingApproval
+
+    @property
+    def name(self) -> str:
+        """The name of the question in the client's answer."""
+        return f"{PREFIX}{self.nonce}"
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The possible answers."""
+        request = self.asking.request
+        return ("yes", "no", "always") if request is not None and request.can_always else ("yes", "no")
+
+
+class ClientQuestions:
+    """Which client opened which run, and which questions it was given."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, OpenedRun] = {}
+        self._handed: dict[str, ClientQuestion] = {}
+        self._answered: dict[tuple[str, str, str], None] = {}
+
+    def opened(self, run: str) -> OpenedRun | None:
+        """The client that opened a run; None if this server did not open it."""
+        return self._opened.get(run)
+
+    def open(self, run: str, client: str, approval_timeout_seconds: float) -> None:
+        """Remember the client that opens or resumes a run."""
+        self._opened[run] = OpenedRun(client=client, approval_timeout_seconds=approval_timeout_seconds)
+        _forget_oldest(self._opened)
+
+    def hand(self, root: str, client: str, asked: Iterable[PendingApproval]) -> tuple[ClientQuestion, ...]:
+        """The questions for the client that opened the run, each with a nonce; none for any other client."""
+        opened = self._opened.get(root)
+        if opened is None or opened.client != client:
+            return ()
+        return tuple(self._hand(root, client, one) for one in asked if _identity(one) not in self._answered)
+
+    def _hand(self, root: str, client: str, asking: PendingApproval) -> ClientQuestion:
+        for question in self._handed.values():
+            if (question.root, question.client) == (root, client) and _identity(question.asking) == _identity(asking):
+                return question
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        question = self._handed[nonce] = ClientQuestion(nonce=nonce, client=client, root=root, asking=asking)
+        _forget_oldest(self._handed)
+        return question
+
+    def take(self, name: str, root: str, client: str) -> ClientQuestion | None:
+        """Remove and return the question that an answer names; None if this client was not given it."""
+        question = self._handed.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        if question is None or (question.root, question.client) != (root, client):
+            return None
+        del self._handed[question.nonce]
+        self._answered[_identity(question.asking)] = None
+        _forget_oldest(self._answered)
+        return question
+
+
+def _identity(asking: PendingApproval) -> tuple[str, str, str]:
+    return asking.run, asking.key, asking.digest
+
+
+def _forget_oldest(known: dict[Any, Any]) -> None:
+    while len(known) > MOST_RUNS:
+        del known[next(iter(known))]
+
+
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-async def handed(server_state: ServerState, context: ServerRequestContext[Any, Any], run: str) -> tuple[Question, ...]:
+async def handed(
+    server_state: ServerState, context: ServerRequestContext[Any, Any], run: str
+) -> tuple[ClientQuestion, ...]:
     """The pending approvals of a run and its descendants, for the client that opened it, if it can show forms."""
     if not can_elicit(context):
         return ()
@@ -77,19 +167,19 @@ async def handed(server_state: ServerState, context: ServerRequestContext[Any, A
     return server_state.questions.hand(run, client_of(context), asked)
 
 
-def question_in_result(run: str, questions: Sequence[Question]) -> InputRequiredResult:
+def question_in_result(run: str, questions: Sequence[ClientQuestion]) -> InputRequiredResult:
     """The questions as a result; the client asks its user and repeats the call with the answers."""
     requests: dict[str, Any] = {question.name: form(question) for question in questions}
     return InputRequiredResult(input_requests=requests, request_state=run)
 
 
-def form(question: Question) -> ElicitRequest:
+def form(question: ClientQuestion) -> ElicitRequest:
     """A question as a form."""
     text, choices = _shown(question)
     return ElicitRequest(params=ElicitRequestFormParams(message=text, requested_schema=_schema(choices)))
 
 
-def _shown(question: Question) -> tuple[str, tuple[Choice, ...]]:
+def _shown(question: ClientQuestion) -> tuple[str, tuple[Choice, ...]]:
     """The text of a form and its choices; what is not fully shown cannot be approved."""
     asking = question.asking
     if asking.request is None:
@@ -125,7 +215,7 @@ async def take_answers(
         await _answer(server_state, question, given)
 
 
-async def _answer(server_state: ServerState, question: Question, given: object) -> None:
+async def _answer(server_state: ServerState, question: ClientQuestion, given: object) -> None:
     """Answer the question; anything but a clear yes is a no."""
     choice: Choice = "no"
     if isinstance(given, ElicitResult) and given.action == "accept":
@@ -140,7 +230,7 @@ async def _answer(server_state: ServerState, question: Question, given: object) 
         await (await server_state.deputy()).approve(asking.run, choice, digest=asking.digest, key=asking.key)
 
 
-async def elicit(call: McpCall, questions: Sequence[Question]) -> None:
+async def elicit(call: McpCall, questions: Sequence[ClientQuestion]) -> None:
     """Have the client ask its user, question by question; if it cannot, the question stays open for the terminal."""
     for question in questions:
         text, choices = _shown(question)
@@ -163,7 +253,7 @@ async def elicit_all(call: McpCall, run: str, following: ProgressNotifier) -> No
         await elicit(call, await next_questions(call, run, following))
 
 
-async def next_questions(call: McpCall, run: str, following: ProgressNotifier) -> tuple[Question, ...]:
+async def next_questions(call: McpCall, run: str, following: ProgressNotifier) -> tuple[ClientQuestion, ...]:
     """Wait for the next approvals that the client can answer."""
     while not (questions := await handed(call.server_state, call.context, run)):
         await following.asked(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""Serve MCP over Streamable HTTP on this machine."""
+"""Serve MCP over Streamable HTTP on this machine, to clients with the token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import os
 import secrets
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
@@ -17,7 +18,6 @@ from starlette.requests import ClientDisconnect
 from deputy.core.errors import UsageError
 from deputy.interfaces.background import background
 from deputy.interfaces.http_bounds import BODY_BYTES, BoundedListener, HttpBounds, bounded_log
-from deputy.interfaces.mcp.auth import LOOPBACK, RequestGuard
 from deputy.journal.home import home_path, make_home, write_whole
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator
 
     from mcp.server import Server
+    from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from deputy.interfaces.mcp.server_state import ServerState
 
 PATH = "/mcp"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 TOKEN_VARIABLE = "DEPUTY_MCP_TOKEN"  # noqa: S105  the name of a variable, and not a token
 TOKEN_FILE = "mcp-token"  # noqa: S105  the name of a file, and not a token
 MOST_SESSIONS = 1000
@@ -161,3 +163,76 @@ def _checked(token: str, source: str) -> str:
     if len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("token", source, f"give at least {_LEAST_TOKEN} printable characters without spaces")
     return token
+
+
+# --- access control ---------------------------------------------------------------------------------------------------
+
+
+class RequestGuard:
+    """Checks host, origin and token of every request before its body is read.
+
+    Against DNS rebinding: a web page can make a browser send requests to this machine under a foreign host name.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, names: Collection[str] = LOOPBACK) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it with the reason."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            refusal = self._refusal(scope["headers"])
+            if refusal is None:
+                await self._passed_on(scope, receive, send)
+            else:
+                await _refuse(send, *refusal)
+
+    async def _passed_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A client that disconnects in the middle of a request is no error of the server.
+        with suppress(ClientDisconnect):
+            await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Collection[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+        hosts = _values(headers, b"host")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return 421, "This server does not serve that host name."
+        origins = _values(headers, b"origin")
+        if any(not self._is_our_origin(origin) for origin in origins):
+            return 403, "Requests from that origin are refused."
+        tokens = _values(headers, b"authorization")
+        if len(tokens) != 1 or not self._is_token(tokens[0]):
+            return 401, "A token is needed: Authorization: Bearer TOKEN."
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a host, with or without a port, is served here."""
+        name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        if not colon:
+            return (name or port).lower() in self._names
+        return name.lower() in self._names and port.isascii() and port.isdigit()
+
+    def _is_our_origin(self, origin: str) -> bool:
+        scheme, marks, host = origin.partition("://")
+        return bool(marks) and scheme in ("http", "https") and self._is_ours(host)
+
+    def _is_token(self, given: str) -> bool:
+        kind, _, token = given.partition(" ")
+        return kind.lower() == "bearer" and compare_digest(token.strip().encode(), self._token)
+
+
+def _values(headers: Collection[tuple[bytes, bytes]], wanted: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in headers if name == wanted]
+
+
+async def _refuse(send: Send, status: int, words: str) -> None:
+    body = words.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="deputy"'))
+    # The body was not read, so the connection cannot be reused.
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,19 +1,28 @@
-"""The tools DelegateStatus, DelegateResult and DelegateCancel."""
+"""The tools DelegateStatus, DelegateResult, DelegateCancel and DelegateResume."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mcp_types import InputRequiredResult
-from msgspec import UNSET, Struct, ValidationError, convert, field
+from msgspec import UNSET, convert
 
+from deputy.core.approval import resume_request
 from deputy.core.errors import DeputyError, UnknownRun
-from deputy.interfaces.mcp.outputs import RunStatusOutput, SubagentStatus
-from deputy.interfaces.mcp.progress_notifications import followed
-from deputy.interfaces.mcp.tool_call import json_result
-from deputy.interfaces.mcp.tool_schemas import DEFAULT_WAIT_SECONDS, MOST_WAIT_SECONDS
+from deputy.engine.call import RUN
+from deputy.engine.refine import REFINE
+from deputy.interfaces.mcp import elicitation
+from deputy.interfaces.mcp.server_state import followed
+from deputy.interfaces.mcp.tool_shapes import (
+    ResultArguments,
+    ResumeArguments,
+    RunArguments,
+    RunStatusOutput,
+    SubagentStatus,
+)
+from deputy.interfaces.mcp.tools import json_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,49 +30,37 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult
 
+    from deputy.client import Deputy
+    from deputy.core.approval import ApprovalRequest
+    from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
     from deputy.interfaces.mcp.server_state import ServerState
-    from deputy.interfaces.mcp.tool_call import Answer, McpCall
+    from deputy.interfaces.mcp.tools import Answer, McpCall
 
-
-_Arguments = TypeVar("_Arguments", bound=Struct)
-
-
-class RunIdArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments that name a run."""
-
-    session_id: str
-
-
-class ResultArguments(RunIdArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of DelegateResult."""
-
-    wait: float = DEFAULT_WAIT_SECONDS
-    result_form: str = field(default="markdown", name="return")
+_ALLOWABLE = frozenset({"Edit", "Write", "Run"})
 
 
 async def status(call: McpCall) -> Answer:
     """Return the status of a run and its subagents."""
-    return await status_of(call.server_state, read_arguments(call, RunIdArguments).session_id)
+    return await status_of(call.server_state, call.read(RunArguments).session_id)
 
 
 async def result(call: McpCall) -> Answer:
     """Return the results of a run that ends in time, else its status."""
     from deputy.interfaces.mcp.delegate_tools import answer, results_or_question
-    from deputy.interfaces.mcp.elicitation import take_answers
 
-    wanted = read_arguments(call, ResultArguments)
+    wanted = call.read(ResultArguments)
     run = wanted.session_id
     if call.params.request_state is not None:
-        await take_answers(call.server_state, call.context, run, call.params.input_responses or {})
+        await elicitation.take_answers(call.server_state, call.context, run, call.params.input_responses or {})
     deputy = await call.server_state.deputy()
-    is_live = (await deputy.state(run)).is_live
+    state = await deputy.state(run)
     try:
         async with (
-            asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) if is_live else None),
+            asyncio.timeout(wanted.wait if state.is_live else None),
             followed(call.server_state, call.context.session, run, ()) as following,
         ):
-            if not await is_orphaned(call.server_state, run):
+            if not await is_interrupted(deputy, state):
                 results = await results_or_question(call, run, following)
                 if isinstance(results, InputRequiredResult):
                     return results
@@ -76,7 +73,7 @@ async def result(call: McpCall) -> Answer:
 
 async def cancel(call: McpCall) -> Answer:
     """Cancel a run and everything below it."""
-    run = read_arguments(call, RunIdArguments).session_id
+    run = call.read(RunArguments).session_id
     deputy = await call.server_state.deputy()
     await deputy.cancel(run)
     with suppress(TimeoutError):
@@ -85,12 +82,68 @@ async def cancel(call: McpCall) -> Answer:
     return await status_of(call.server_state, run, is_cancelling=True)
 
 
-def read_arguments(call: McpCall, kind: type[_Arguments]) -> _Arguments:
-    """The arguments of a call as a struct."""
-    try:
-        return convert(call.arguments, kind)
-    except ValidationError as error:
-        raise DeputyError(f"{error}. Nothing was done.") from error
+async def resume(call: McpCall) -> Answer:
+    """Resume a run that ended or was interrupted, without waiting for its end."""
+    from deputy.interfaces.mcp.delegate_tools import ask_client
+
+    wanted = call.read(ResumeArguments)
+    run, server_state = wanted.session_id, call.server_state
+    if call.params.request_state is not None:
+        await elicitation.take_answers(server_state, call.context, run, call.params.input_responses or {})
+        return await status_of(server_state, run)
+    deputy = await server_state.deputy()
+    state = await deputy.state(run)
+    if wanted.answer is None and not state.waits and not state.is_cancelling and await deputy.is_running(run):
+        return await status_of(server_state, run)
+    await check_allowed(server_state, state)
+    # A live run was approved when it started.
+    is_approved = server_state.options.approval == "granted" or state.is_live
+    request = None if is_approved else await _request(deputy, state, wanted)
+    approval_timeout_seconds = elicitation.approval_timeout(call)
+    await deputy.resume_run(run, wanted.answer, request=request, approval_timeout_seconds=approval_timeout_seconds)
+    server_state.later(_finished(deputy, run))
+    asked = None
+    if request is not None:
+        server_state.questions.open(run, elicitation.client_of(call.context), approval_timeout_seconds)
+        server_state.later(elicitation.withdraw_question(server_state, run, approval_timeout_seconds))
+        asked = await ask_client(call, run)
+    return asked or await status_of(server_state, run)
+
+
+async def check_allowed(server_state: ServerState, state: State) -> None:
+    """Refuse to resume a run with tools that this server does not allow, or whose steps a person must approve."""
+    if server_state.options.approval == "refuse":
+        raise DeputyError(
+            "Resuming needs approval, which this server refuses. Nothing was done. "
+            f"A person can resume it in a terminal: `deputy resume {state.run}`."
+        )
+    deputy = await server_state.deputy()
+    beyond = await deputy.not_allowed(await deputy.tools_of(state.run))
+    if beyond:
+        flags = " ".join(f"--allow {name}" for name in beyond if name in _ALLOWABLE)
+        allow = f", or start this server with {flags}" if flags and _ALLOWABLE.issuperset(beyond) else ""
+        raise DeputyError(
+            f"This run may use {', '.join(beyond)}, which this server does not allow. Nothing was done. "
+            f"A person can resume it in a terminal: `deputy resume {state.run}`{allow}."
+        )
+    root = state if state.lineage is None else await deputy.state(state.lineage.root_id)
+    # A person approves each step of these runs at a terminal, which this server does not have.
+    if state.is_live and root.command in (RUN, REFINE) and server_state.options.approval != "granted":
+        raise DeputyError(
+            "This run was interrupted, and a person approves what it does step by step. Nothing was done. "
+            f"Resume it in a terminal: `deputy resume {state.run}`, or start this server with --yes."
+        )
+
+
+async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> ApprovalRequest:
+    tools = await deputy.tools_of(state.run)
+    return resume_request(state.label or state.command, wanted.answer, model=state.model, tools=tools)
+
+
+async def _finished(deputy: Deputy, run: str) -> None:
+    """When the run has ended, update the call that it belongs to."""
+    await deputy.outcome(run)
+    await deputy.finish_call(run)
 
 
 # --- reading the journal ----------------------------------------------------------------------------------------------
@@ -101,10 +154,9 @@ async def status_of(server_state: ServerState, run: str, *, is_cancelling: bool 
     return json_result(await read_journal(server_state, lambda queries: _run_status(queries, run, is_cancelling)))
 
 
-async def is_orphaned(server_state: ServerState, run: str) -> bool:
-    """Whether a run is live and no process is running it."""
-    found: RunStatusOutput = await read_journal(server_state, lambda queries: _run_status(queries, run))
-    return found.status == "interrupted"
+async def is_interrupted(deputy: Deputy, state: State) -> bool:
+    """Whether a run is live, does not wait for a person, and no process is running it."""
+    return state.is_live and not state.waits and not await deputy.is_running(state.run)
 
 
 async def read_journal(server_state: ServerState, read: Callable[[Queries], Any]) -> Any:

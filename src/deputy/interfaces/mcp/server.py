@@ -13,8 +13,7 @@ from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.mcp.resources import Resources
 from deputy.interfaces.mcp.tasks import RunTasks, bind_tasks
-from deputy.interfaces.mcp.tool_call import McpCall, refused
-from deputy.interfaces.mcp.tools import served_tools, words
+from deputy.interfaces.mcp.tools import McpCall, refused, served_tools, words
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import plain
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from deputy.interfaces.mcp.server_state import ServerState
     from deputy.interfaces.mcp.tasks import TaskBook
-    from deputy.interfaces.mcp.tool_call import Answer, ServedTool
+    from deputy.interfaces.mcp.tools import Answer, ServedTool
 
 NAME = "deputy"
 _STATE_SECONDS = 3600.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import Struct
@@ -13,21 +14,29 @@ from msgspec import Struct
 from deputy.core.errors import DeputyError
 from deputy.core.request import READ_ONLY_TOOLS
 from deputy.interfaces.background import background, cause_of
-from deputy.interfaces.mcp.questions import Questions
+from deputy.interfaces.mcp.elicitation import ClientQuestions, withdraw_question
+from deputy.interfaces.text_lines import one_line
+from deputy.interfaces.view.progress_table import ProgressTable, line, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+
+    from mcp.server.session import ServerSession
 
     from deputy.client import Deputy
     from deputy.core.progress import Progress
     from deputy.core.task import DelegateCall
-    from deputy.interfaces.mcp.progress_notifications import ProgressNotifier
 
 MOST_CALLS = 256
 """How many Delegate calls may run at once; more are refused."""
 _MOST_ROOTS = 10_000
 _LISTED = 100
 _STOP_SECONDS = 3.0
+HEARTBEAT_SECONDS = 5.0
+"""Some clients time out after a minute without a notification."""
+GAP_SECONDS = 0.25
+"""Least time between two notifications: clients get lines, not every token."""
+_PROGRESS_WIDTH = 240
 
 Approval = Literal["ask", "granted", "refuse"]
 
@@ -51,7 +60,7 @@ class ServerState:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.calls = 0
-        self.questions = Questions()
+        self.questions = ClientQuestions()
         self.started: deque[str] = deque(maxlen=_LISTED)
         """The runs that this server started, latest last."""
         self.is_leaving = False
@@ -146,8 +155,6 @@ class ServerState:
 
     def _deny_later(self, progress: Progress, root: str) -> None:
         """Deny a subagent's question after the timeout of its call."""
-        from deputy.interfaces.mcp.elicitation import withdraw_question
-
         opened = self.questions.opened(root)
         if opened is not None and progress.event == "waiting" and progress.session_id != root:
             self.later(withdraw_question(self, progress.session_id, opened.approval_timeout_seconds))
@@ -238,3 +245,68 @@ async def _unless_it_fails(work: Coroutine[Any, Any, None]) -> None:
     """Ignore a DeputyError: it is in the journal, and must not end the other work."""
     with suppress(DeputyError):
         await work
+
+
+# --- progress notifications -------------------------------------------------------------------------------------------
+
+
+class ProgressNotifier:
+    """The latest line about one run; older lines are dropped, never queued."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._board = ProgressTable(labels)
+        self._said = ""
+        self._come = asyncio.Event()
+        self._asks = asyncio.Event()
+
+    def emit(self, progress: Progress) -> None:
+        """Take in an event."""
+        if progress.event == "waiting":
+            self._asks.set()
+        row = self._board.emit(progress, monotonic())
+        if row is not None:
+            self.notify(text_of(line(row, monotonic())))
+
+    def notify(self, words: str) -> None:
+        """Set the next line."""
+        self._said = one_line(words, _PROGRESS_WIDTH)
+        self._come.set()
+
+    async def asked(self, seconds: float) -> None:
+        """Wait until a run asks something, at most so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._asks.wait()
+                # The event of a question comes before its record.
+                await asyncio.sleep(GAP_SECONDS)
+        self._asks.clear()
+
+    async def next(self) -> str:
+        """The next line: a new one, or the last one again after a while."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                await self._come.wait()
+        except TimeoutError:
+            return self._said or "running"
+        self._come.clear()
+        return self._said
+
+
+@asynccontextmanager
+async def followed(
+    server_state: ServerState, session: ServerSession, run: str, labels: Sequence[str]
+) -> AsyncGenerator[ProgressNotifier]:
+    """Send progress of a run to the client while the block waits."""
+    following = ProgressNotifier(labels)
+    with server_state.follow(run, following):
+        async with background(_emit(session, following)):
+            yield following
+
+
+async def _emit(session: ServerSession, following: ProgressNotifier) -> None:
+    count = 0
+    while True:
+        words = await following.next()
+        count += 1
+        await session.report_progress(count, message=words)
+        await asyncio.sleep(GAP_SECONDS)

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from deputy.core.errors import UnknownRun
 from deputy.engine.call import DELEGATE
-from deputy.interfaces.mcp.run_tools import is_orphaned
+from deputy.interfaces.mcp.run_tools import check_allowed, is_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -191,12 +191,11 @@ class RunTasks:
         state = await self._find(task_id)
         if state is None:
             return None
-        if state.is_live and not state.waits and await is_orphaned(self._server_state, task_id):
-            from deputy.interfaces.mcp.resume_tool import check_allowed
-
+        deputy = await self._server_state.deputy()
+        if await is_interrupted(deputy, state):
             await check_allowed(self._server_state, state)
             # A run that has ended meanwhile is not restarted.
-            await (await self._server_state.deputy()).resume_suspended(task_id)
+            await deputy.resume_suspended(task_id)
         return await self._task(state, context)
 
     async def update(

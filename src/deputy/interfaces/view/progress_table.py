@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from msgspec import Struct, structs
 
 from deputy.core.task import cleaned_label
-from deputy.interfaces.numbers import dollars, elapsed, tokens
-from deputy.interfaces.text_lines import one_line
+from deputy.interfaces.text_lines import dollars, elapsed, one_line, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

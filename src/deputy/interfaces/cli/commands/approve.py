@@ -16,7 +16,7 @@ from deputy.interfaces.safe_text import print_error
 if TYPE_CHECKING:
     from deputy.core.approval import Choice
     from deputy.engine.ports import Journal
-    from deputy.interfaces.pending_approvals import PendingApproval
+    from deputy.interfaces.questions import PendingApproval
 
 EXAMPLES = """\b
 Examples:
@@ -57,7 +57,7 @@ def command(console: Console, run: str, digest: str, key: str, deny: bool, alway
 
 
 async def _approve(console: Console, run: str, key: str, choice: Choice, digest: str, details: bool) -> int:
-    from deputy.interfaces.pending_approvals import find_pending
+    from deputy.interfaces.questions import find_pending
     from deputy.journal.home import home_path, make_home
     from deputy.stores import open_journal
 
@@ -103,7 +103,7 @@ async def _answer(
     from msgspec import json
 
     from deputy.core.events import APPROVAL
-    from deputy.interfaces.pending_approvals import answer_to
+    from deputy.interfaces.questions import answer_to
 
     now = time.time()
     try:

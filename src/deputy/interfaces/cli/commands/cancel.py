@@ -43,7 +43,7 @@ async def _cancel(console: Console, run: str, stop: asyncio.Event) -> int:
     from asyncio import timeout
 
     from deputy.client import Deputy
-    from deputy.interfaces.fanout_results import brought_up_to_date
+    from deputy.interfaces.call_results import brought_up_to_date
 
     async with Deputy(approval="refuse") as deputy:
         state = await deputy.state(run)

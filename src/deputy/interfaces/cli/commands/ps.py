@@ -11,9 +11,8 @@ import click
 from deputy.core.errors import StorageError
 from deputy.core.events import APPROVAL
 from deputy.interfaces.cli.console import Console, note, open_journal, show, show_json, warn, with_console
-from deputy.interfaces.numbers import count, elapsed
 from deputy.interfaces.safe_text import print_error
-from deputy.interfaces.text_lines import one_line_at, terminal_width
+from deputy.interfaces.text_lines import count, elapsed, one_line_at, terminal_width
 
 if TYPE_CHECKING:
     from deputy.core.state import State

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from deputy.core.limits import Budget
     from deputy.core.refinement import Evaluator
-    from deputy.interfaces.refinement_call import Refined
+    from deputy.interfaces.call_results import Refined
 
 SCRIPT = "--evaluator-script"
 

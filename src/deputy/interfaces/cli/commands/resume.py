@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,8 @@ from deputy.interfaces.cli.runner import not_stopped, resumable, run_command
 from deputy.interfaces.nesting import refuse_below_run
 
 if TYPE_CHECKING:
+    import asyncio
+
     from deputy.client import Deputy
     from deputy.core.errors import Error
     from deputy.core.outcome import Outcome
@@ -90,7 +91,7 @@ async def _resume(console: Console, run: str, answer: str | None, options: RunOp
         outcome = await deputy.outcome(run)
         refusal = None
         if _is_task_command(state):
-            refusal = await asyncio.to_thread(_refusal, run)
+            refusal = await deputy.why_not_claimed(run)
             ended = await _ended(deputy, state, outcome)
             if refusal is not None and not live.is_quiet:
                 _print_refusal(refusal, outcome)
@@ -109,20 +110,6 @@ async def _resume(console: Console, run: str, answer: str | None, options: RunOp
             await deputy.delivered(run)
             await deputy.finish_call(run)
         return REJECTED if refusal is not None else live.exit_code([result.outcome for result in results])
-
-
-def _refusal(run: str) -> Error | None:
-    """Why a task command did not continue: its task could not be claimed."""
-    from deputy.core.state import why_not_claimed
-    from deputy.engine.ports.queries import DamagedRecord
-    from deputy.interfaces.cli.console import read_journal
-
-    with read_journal() as queries:
-        state = None if queries is None else queries.state(run)
-        if queries is None or state is None:
-            return None
-        records = (record for record in queries.records(run) if not isinstance(record, DamagedRecord))
-        return why_not_claimed(records, state.round)
 
 
 def _print_refusal(refusal: Error, outcome: Outcome) -> None:
@@ -159,10 +146,9 @@ async def _answer(
     deputy: Deputy, state: State, given: str | None, terminal: TerminalPrompt | None, *, yes: bool
 ) -> Answer:
     """The answers to the run's questions: from --answer, else asked at the terminal one by one."""
-    if state.status == "rejected":
-        raise UsageError("ID", state.run, "this run was rejected and never started; start the work again")
-    if state.status == "completed" and given is None:
-        raise UsageError("ID", state.run, "this run is completed; to continue it, pass a message with --answer")
+    from deputy.interfaces.resume_policy import check_ended
+
+    check_ended(state, given)
     if yes and given is None and state.is_live:
         await deputy.ensure_not_running(state.run)
         for question in await deputy.questions(state.run):

@@ -24,8 +24,7 @@ from deputy.interfaces.cli.console import (
     warn,
     with_console,
 )
-from deputy.interfaces.numbers import elapsed
-from deputy.interfaces.text_lines import one_line, terminal_width
+from deputy.interfaces.text_lines import elapsed, one_line, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

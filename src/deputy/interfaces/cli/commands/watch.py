@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from deputy.core.state import State
     from deputy.engine.ports.queries import Cursor, ProgressEvent, Queries
-    from deputy.interfaces.view.subscribers import Subscribers
+    from deputy.interfaces.view.event_lines import Subscribers
 
 EXAMPLES = """\b
 Examples:
@@ -74,9 +74,8 @@ def _latest(queries: Queries) -> str | None:
 
 
 async def _watch(queries: Queries, run: str, as_json: bool, stop: asyncio.Event) -> int:
-    from deputy.interfaces.view.parent_view import ParentView
-    from deputy.interfaces.view.renderers import open_view
-    from deputy.interfaces.view.subscribers import Subscribers, open_events
+    from deputy.interfaces.view.event_lines import Subscribers, open_events
+    from deputy.interfaces.view.renderers import ParentView, open_view
 
     async with open_events("-" if as_json else None) as lines:
         async with open_view(is_quiet=as_json) as view:

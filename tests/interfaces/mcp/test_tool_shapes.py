@@ -28,10 +28,10 @@ from deputy.core.request import Lineage
 from deputy.core.results import Result
 from deputy.core.state import Status
 from deputy.interfaces.mcp.delegate_tools import answer
-from deputy.interfaces.mcp.outputs import RunStatusOutput, SubagentStatus
 from deputy.interfaces.mcp.server import make_server
 from deputy.interfaces.mcp.server_state import Options, ServerState
-from deputy.interfaces.mcp.tool_call import json_result
+from deputy.interfaces.mcp.tool_shapes import RunStatusOutput, SubagentStatus
+from deputy.interfaces.mcp.tools import json_result
 
 COUNTS = st.integers(0, 10**12)
 TEXT = st.text(max_size=50)

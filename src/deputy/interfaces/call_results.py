@@ -1,24 +1,28 @@
-"""The tasks, runs and results of a fan-out call, read from its records."""
+"""Results of calls, read from their records: of the tasks of a fan-out, and of a refinement."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, json, structs
+from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import RunOpened, Spawned
-from deputy.core.outcome import Cancelled, Partial, Rejected, how_to_resume_call
+from deputy.core.outcome import Cancelled, Outcome, Partial, Rejected, how_to_resume_call
+from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
 from deputy.core.request import task_hop
 from deputy.core.results import Result, results_markdown
 from deputy.engine.call import DELEGATE, RUN, FanOut
+from deputy.engine.refine import ending_of, rounds_of
 from deputy.interfaces.cancel_tree import cancel_remaining
+from deputy.interfaces.validation import check_prompt, check_refinement, check_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
 
     from deputy.core.events import Record
-    from deputy.core.outcome import Outcome
+    from deputy.core.refinement import Evaluator
     from deputy.core.state import State
     from deputy.core.task import Task
     from deputy.wiring import Runtime
@@ -86,3 +90,46 @@ async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result,
         return ended.get(child) or await of.engine.result(child)
 
     return tuple([Result(label=task.label, outcome=await outcome_of(index, task)) for index, task in enumerate(tasks)])
+
+
+# --- refinements ------------------------------------------------------------------------------------------------------
+
+
+class Refined(Struct, frozen=True, kw_only=True):
+    """The result of a refinement: its outcome, whose report is the best round's work, and all rounds."""
+
+    outcome: Outcome
+    rounds: tuple[Round, ...]
+    ending: Ending
+
+    @property
+    def best(self) -> Round | None:
+        """The round that is kept."""
+        return best_round(self.rounds)
+
+
+def arguments_of(
+    task: str,
+    evaluator: Evaluator | str,
+    *,
+    rounds: int,
+    tools: Sequence[str] | None,
+    known: Collection[str],
+    workspace: Path,
+) -> Raw:
+    """Check the arguments of a refinement; a str as evaluator is the criteria of an agent evaluator."""
+    check_prompt(task)
+    judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
+    check_refinement(judge, rounds, workspace)
+    check_tools(tools or (), known, "tools")
+    return Raw(json.encode(Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))))
+
+
+async def refined(of: Runtime, session_id: str) -> Refined:
+    """Wait for the end of a refinement, and return it with all rounds."""
+    outcome = await of.engine.result(session_id)
+    records = await of.journal.records(session_id)
+    call = next(record.event.arguments for record in records if isinstance(record.event, RunOpened))
+    limit = MAX_ROUNDS if call is UNSET else json.decode(call, type=Refinement).rounds
+    rounds = tuple(rounds_of(records))
+    return Refined(outcome=outcome, rounds=rounds, ending=ending_of(rounds, limit))

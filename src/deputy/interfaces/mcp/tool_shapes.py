@@ -1,20 +1,59 @@
-"""The structured results of the tools, and their JSON Schemas."""
+"""The shapes of the server's tools: one struct for the arguments and one for the result of each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType, json
+from msgspec import UNSET, Meta, Struct, UnsetType, field, json
 
 from deputy.core.detect.found_request import RequestJson
 from deputy.core.results import ResultsJson
 from deputy.core.serialize import UsageJson
 from deputy.core.state import Status
+from deputy.core.task import ResultForm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RunStatusWord: TypeAlias = Status | Literal["interrupted", "cancelling"]
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of DelegateStatus and DelegateCancel."""
+
+    session_id: Annotated[
+        str, Meta(min_length=1, max_length=200, description="The session_id from DelegateStart or from a result.")
+    ]
+
+
+class ResultArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of DelegateResult."""
+
+    wait: Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for the end.")] = 30
+    result_form: ResultForm = field(default="markdown", name="return")
+
+
+class ResumeArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of DelegateResume."""
+
+    answer: (
+        Annotated[str, Meta(min_length=1, description="The answer to its question, or a further message.")] | None
+    ) = None
+
+
+class DetectArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of Detect."""
+
+    text: Annotated[str, Meta(max_length=1_000_000, description="The text to search.")]
+
+
+class NoArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of Agents."""
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 class DelegateResults(ResultsJson, frozen=True, kw_only=True):
