@@ -19,6 +19,7 @@ from deputy.core.events import RunOpened
 from deputy.core.guard import Policy
 from deputy.core.provider_keys import ProviderKeys
 from deputy.engine.call import DELEGATE
+from deputy.engine.dispatch import run_workflow
 from deputy.engine.ports.subtask_services import Subtasks
 from deputy.engine.services import Services
 from deputy.engine.worktree import keep_worktree
@@ -28,10 +29,9 @@ from deputy.journal.shared_rate_limit import JournalRateLimitStore
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.processes.ancestry import HOME_VARIABLE
 from deputy.processes.outgoing import process_redactor
-from deputy.project_tasks.claim import claim_and_run
-from deputy.runtime.engine import LocalEngine
+from deputy.project_tasks.claim import claim_task
+from deputy.runtime.engine import LocalEngine, SystemWorld
 from deputy.runtime.suspension import SUSPEND_SECONDS
-from deputy.runtime.system_world import SystemWorld
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -134,7 +134,8 @@ async def open_runtime(
     """
     parts = _RuntimeParts(options)
     await asyncio.to_thread(_prune_expired, parts)
-    async with _open_services(parts, fsync, options.models or {}) as (journal, opened, servers, keys):
+    models: Mapping[str, Model] = {} if options.models is None else options.models
+    async with _open_services(parts, fsync, models) as (journal, opened, servers, keys):
         trusts_project = options.trusts_project
         if trusts_project is None:
             trusts_project = is_trusted(parts.workspace, parts.settings.agents.trusted)
@@ -161,9 +162,10 @@ async def open_runtime(
             flow_tools=_flow_tools(parts, opened, agents, backends),
             scripts=_scripts(parts),
             nested=partial(_nested, journal),
+            before_run=(partial(_start_servers, servers), claim_task),
             subtasks=_subtasks(parts, opened, ranker, lambda name: services.window(name, opened.open(name))),
         )
-        async with _engine(parts, journal, servers, services, suspend_seconds) as engine:
+        async with _engine(parts, journal, services, suspend_seconds) as engine:
             yield Runtime(
                 engine=engine,
                 journal=journal,
@@ -320,21 +322,14 @@ def _subtasks(
 
 
 def _engine(
-    parts: _RuntimeParts, journal: SqliteJournal, servers: McpServers, services: Services, suspend_seconds: float
+    parts: _RuntimeParts, journal: SqliteJournal, services: Services, suspend_seconds: float
 ) -> LocalEngine[SqliteLease]:
-    async def workflow(run: RunContext, start: RunStart) -> Outcome:
-        # MCP tools are known only while their servers run, and a run may resume in another process.
-        await servers.ready(_wanted_tools(start))
-        # Mask keys in the request of a new run; the journal has it masked already when a run resumes.
-        start = services.keys.mask_event(start)
-        return await claim_and_run(run, start, services)
-
     async def kept(place: Worktree, label: str, outcome: Outcome) -> Outcome:
         return outcome if services.worktrees is None else await keep_worktree(services.worktrees, place, label, outcome)
 
     return LocalEngine(
         journal,
-        workflow,
+        partial(run_workflow, services=services),
         services.world,
         clean_up=_end_children,
         keep=kept,
@@ -378,6 +373,11 @@ async def _end_children(run: str) -> None:
     from deputy.processes.orphans import environment_tag, kill_orphans
 
     await asyncio.to_thread(kill_orphans, environment_tag(run))
+
+
+async def _start_servers(servers: McpServers, _run: RunContext, start: RunStart) -> None:
+    """Start the MCP servers whose tools a run may use: a resumed run may be in another process than before."""
+    await servers.ready(_wanted_tools(start))
 
 
 def _wanted_tools(start: RunStart) -> frozenset[str]:

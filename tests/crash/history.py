@@ -143,13 +143,13 @@ class _History:
     async def child(self, run: RunContext) -> Outcome:
         for turn in range(2):
             key = f"model {turn}"
-            await self.promise(run, key, run.step(key, self.ask_model, turn, view=run, begun=ModelCallBegun(model="m")))
+            await self.promise(run, key, run.step(key, self.ask_model, turn, run, begun=ModelCallBegun(model="m")))
             key = f"tool {turn}"
             call = ToolCallBegun(tool="Write", call=key)
             await self.promise(
                 run,
                 key,
-                run.step(key, self.use_tool, turn, view=run, begun=call, repeatable=self._variant == "again"),
+                run.step(key, self.use_tool, turn, run, begun=call, repeatable=self._variant == "again"),
             )
         await self.promise(run, "note", run.record("note", Noted(content=_text(run, "note"))))
         return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=f"{run.state.label} done")

@@ -227,7 +227,7 @@ def test_the_budget_of_the_tree_is_warned_of_and_handed_in_at_like_its_own(house
     assert (second.errors[0].message, second.report) == ("The budget of 20 requests is spent.", "What I have.")
     output = [str(asked.body).count("of your budget") for asked in provider.asked]
     assert output == [0] * 16 + [1] * 4
-    text = "You and others who draw on it have used 16 requests of 20 requests of your budget"
+    text = "You and other subagents have used 16 requests of 20 requests of your budget"
     assert text in str(provider.asked[16].body["messages"][-1])
 
 

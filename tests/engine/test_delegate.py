@@ -92,7 +92,7 @@ def test_a_deadline_returns_the_notes_and_what_was_said_so_far(house: House):
     (error,) = outcome.errors
     assert (error.type, error.code, error.recoverable) == ("timeout", "TIMEOUT", True)
     assert outcome.summary == "Partial: The time limit of 0.5 s was reached."
-    assert error.recommendation == f"Use what was found, or go on with: deputy resume {outcome.session_id}"
+    assert error.recommendation == f"Use what was found, or continue with: deputy resume {outcome.session_id}"
     assert (outcome.notes, outcome.report) == (("seen",), "So far.")
     assert outcome.next_steps == f"deputy resume {outcome.session_id}"
 

@@ -321,7 +321,7 @@ def test_a_program_whose_session_is_gone_starts_afresh_with_what_is_known_and_sa
     assert isinstance(done, Completed), done
     stdin = way.calls[-1].stdin
     assert [word in stdin for word in ("Look around.", "Which one?", "the blue one")] == [True, True, True]
-    assert any("started afresh" in warning for warning in done.warnings)
+    assert any("started a new session" in warning for warning in done.warnings)
 
 
 @pytest.mark.rule("cli")
@@ -436,7 +436,7 @@ def test_a_turn_that_was_lost_is_taken_again_where_it_could_only_read(house: Hou
     assert isinstance(outcome, Completed), outcome
     assert (outcome.backend, outcome.report) == (way.backend, "Done.")
     assert [word in way.calls[0].stdin for word in ("Look around.", "interrupted")] == [True, True]
-    assert any("was under way when its process died; it started afresh" in one for one in outcome.warnings)
+    assert any("was under way when its process died; it started a new session" in one for one in outcome.warnings)
     assert [one.event for one in house.seen].count("fallback") == 1, "it is not told again by who goes on"
 
 

@@ -162,8 +162,8 @@ def test_the_warning_stands_at_the_call_that_repeats(house: House):
         house.use(provider)
         house.one()
     repeating, other = provider.asked[-1].body["messages"][-1]["content"]
-    assert "You have had this result 3 times." in str(repeating)
-    assert "You have had" not in str(other)
+    assert "You have received this result 3 times." in str(repeating)
+    assert "You have received" not in str(other)
 
 
 def test_every_model_call_carries_the_key_that_its_record_names(house: House):

@@ -19,7 +19,7 @@ from deputy.testing import ProviderServer
 
 __all__ = ["house"]
 
-DIRECTOR, JUDGE = "judged by an evaluator", "Judge whether this work"
+DIRECTOR, JUDGE = "An evaluator judges your work", "Judge whether this work"
 
 
 def refine(house: House, evaluator: Any, *, budget: Budget | None = None, **more: Any) -> Any:
@@ -59,7 +59,7 @@ def test_feedback_goes_back_into_the_directors_own_conversation_until_it_is_acce
     second = [asked for asked in provider.asked if DIRECTOR in asked.opening][1]
     assert [message["role"] for message in second.body["messages"]] == ["user", "assistant", "user"]
     output = second.body["messages"][-1]["content"][0]["text"]
-    assert output.startswith("The evaluator did not accept it.")
+    assert output.startswith("The evaluator did not accept your work.")
     assert "Three is missing." in output
 
 

@@ -243,7 +243,7 @@ def test_a_call_that_is_stopped_under_way_says_what_is_known_of_its_use(house: H
 
     outcome = asyncio.run(go())
     assert isinstance(outcome, Cancelled)
-    assert outcome.summary.endswith("What the call under way had used is not known.")
+    assert outcome.summary.endswith("The usage of the interrupted call is unknown.")
     last = [record.event for record in house.records(outcome.session_id) if isinstance(record.event, ModelCallEnded)]
     assert [event.error.type for event in last if event.error is not None] == ["cancelled"]
     assert "tokens were sent" in last[0].error.message

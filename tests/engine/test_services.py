@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 
 from deputy.engine.services import Services
-from deputy.runtime.system_world import SystemWorld
+from deputy.runtime.engine import SystemWorld
 
 
 class CountedWays:

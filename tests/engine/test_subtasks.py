@@ -266,7 +266,7 @@ def test_a_task_may_ask_sixteen_times_and_is_told_when_that_is_over(house: House
             "error": {
                 "type": "TASK_FAILURE",
                 "reason": "execution_halted",
-                "message": "This task has asked for subtasks 16 times, the maximum; finish with what it has.",
+                "message": "This task has requested subtasks 16 times, the maximum; finish with the results.",
                 "details": {"limit": 16},
             }
         },
@@ -411,7 +411,7 @@ def test_without_the_default_a_request_that_nothing_fits_is_not_found(house: Hou
             "error": {
                 "type": "TASK_FAILURE",
                 "reason": "template_not_found",
-                "message": "No template fits the subtask 'gardening', and the default one is switched off.",
+                "message": "No template matches the subtask 'gardening', and the default template is off.",
                 "details": {"subtaskType": "gardening"},
             }
         },
@@ -548,7 +548,7 @@ def test_where_nobody_can_be_asked_nothing_is_started(house: House, approval: st
     house.script(talk(turn("", call("Subtask", requests=[VERIFY])), turn("Done."), when=PARENT))
     outcome = asyncio.run(house.run("Do it.", approval=approval))
     error = json.loads(house.results(outcome)[0])["notes"]["error"]
-    assert error["message"] == "Starting subtasks needs approval, and nobody can be asked here. Nothing was started."
+    assert error["message"] == "Subtasks need approval, and no person can be asked here. Nothing was started."
 
 
 def test_the_root_is_asked_once_and_what_is_below_is_approved_with_it(house: House):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.engine.conftest import House, call, talk, turn
@@ -20,7 +21,8 @@ from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Budget
 from deputy.core.redaction import Redactor
 from deputy.engine.budget import BudgetLedger
-from deputy.engine.turn import TurnArgs, TurnView, call_model
+from deputy.engine.timeouts import SharedTimer
+from deputy.engine.turn import TurnInput, call_model
 from deputy.testing import run_in_virtual_time
 
 if TYPE_CHECKING:
@@ -44,23 +46,27 @@ class Thinker:
 
 def test_watchers_hear_how_much_a_model_thinks_at_most_once_a_second_and_never_what():
     seen: list[Progress] = []
-    view = TurnView(
+    agent = SimpleNamespace(
         label="scout",
         model=Thinker(),
+        window=1000,
+        ledger=BudgetLedger(Budget()),
+        max_cost_nanos=lambda _in, _out: None,
+        seconds=None,
+        emit=seen.append,
+        redactor=Redactor(),
+        timer=SharedTimer(),
+    )
+    wanted = TurnInput(
+        agent=agent,
         conversation=Conversation("system"),
         toolset=Toolset(),
         settings=GenerationSettings(),
         tokens=50,
         estimate=50,
-        window=1000,
-        ledger=BudgetLedger(Budget()),
-        max_cost_nanos=lambda _in, _out: None,
         seconds=None,
-        limit=None,
-        emit=seen.append,
-        redactor=Redactor(),
     )
-    ended = run_in_virtual_time(call_model(TurnArgs(turn=0, model="thinker"), view))
+    ended = run_in_virtual_time(call_model(wanted))
     thought = [one for one in seen if one.event == "thinking"]
     assert [one.output for one in thought] == [4, 20, 36]
     assert all(one.content is None for one in thought)

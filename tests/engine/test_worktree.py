@@ -56,7 +56,7 @@ def test_a_subagent_that_writes_leaves_a_branch_and_touches_nothing_else(house: 
     assert f"**Branch**: {outcome.branch} (changed: new.txt)" in house.whole.report
     output = str(provider.asked[0].body["system"])
     assert outcome.branch in output
-    assert "not committed" not in output
+    assert "uncommitted changes" not in output
 
 
 @pytest.mark.rule("tools.readonly")
@@ -74,7 +74,7 @@ def test_a_worktree_in_which_nothing_changed_is_gone_in_the_end(house: House, re
         outcome = house.one(WRITE)
     assert (outcome.branch, outcome.artifacts) == ("", ())
     assert list((house.home / "worktrees").iterdir()) == []
-    assert "not committed" in str(provider.asked[0].body["system"])
+    assert "uncommitted changes" in str(provider.asked[0].body["system"])
 
 
 @pytest.mark.rule("tools.readonly")
@@ -89,7 +89,7 @@ def test_without_a_repository_it_works_in_place_where_all_is_approved_and_says_s
     house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Written.")))
     outcome = house.one(WRITE)
     assert isinstance(outcome, Completed)
-    assert outcome.warnings == ("It worked in place, as the workspace is not in a git repository.",)
+    assert outcome.warnings == ("It worked in place, without a worktree: the workspace is not in a git repository.",)
 
 
 @pytest.mark.rule("tools.readonly")
@@ -178,7 +178,7 @@ def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_cha
     (place,) = (path for path in (house.home / "worktrees").iterdir() if path.is_dir())
     assert isinstance(outcome, Partial)
     assert outcome.branch == git(place, "branch", "--show-current").strip()
-    assert outcome.warnings == (f"What it changed is in {place} and not committed to its branch.",)
+    assert outcome.warnings == (f"Its changes are in {place}, not committed to its branch.",)
 
 
 @pytest.mark.rule("tools.readonly")
@@ -301,7 +301,7 @@ def test_work_that_is_in_no_commit_outlives_the_run_until_somebody_says_otherwis
         assert f"Kept (--with-work removes it): {place} has uncommitted work." in output.stderr
         assert (place / left).read_text() == "work"
     output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", "--with-work"], catch_exceptions=False)
-    assert f"Removed: {place} holds work" in output.stderr
+    assert f"Removed: {place} has uncommitted work" in output.stderr
     assert list((house.home / "worktrees").iterdir()) == []
     git(repository, "switch", "--quiet", outcome.branch)
     assert (repository / "new.txt").read_text() == "hello"
@@ -317,7 +317,7 @@ def test_a_run_that_may_go_names_its_work_before_it_goes(
     (place / "loose.txt").write_text("work")
     monkeypatch.setenv("DEPUTY_HOME", str(house.home.resolve()))
     output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", "--dry-run"], catch_exceptions=False)
-    assert f"Kept (--with-work removes it): {place} holds" in output.stderr
+    assert f"Kept (--with-work removes it): {place} has uncommitted work" in output.stderr
     output = CliRunner().invoke(deputy, ["prune", "--older-than", "1h", "--with-work"], catch_exceptions=False)
     assert "Removed 0 runs" in output.stderr
     assert (place / "loose.txt").exists(), "its run is not that old, and stays too"
@@ -340,7 +340,7 @@ def test_where_git_hangs_at_start_up_worktrees_stay_and_are_seen_to_later(
     assert place.is_dir()
     monkeypatch.setenv("DEPUTY_HOME", str(house.home))
     output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s"], catch_exceptions=False)
-    assert "holds work" not in output.stderr
+    assert "has uncommitted work" not in output.stderr
     assert list((house.home / "worktrees").iterdir()) == []
 
 

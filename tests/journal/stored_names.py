@@ -16,7 +16,7 @@ from deputy.core.conversation import AssistantMessage, ToolMessage, UserMessage
 from deputy.core.errors import Error
 from deputy.core.refinement import Refinement, Round, ScriptOutput
 from deputy.core.state import State
-from deputy.engine import call, subtasks, worktree, worktree_records
+from deputy.engine import call, subtasks, worktree
 from deputy.engine.ports import BackendResult
 from deputy.project_tasks import task_file
 from deputy.tools import delegate
@@ -106,7 +106,7 @@ def stored_names() -> Iterator[str]:
         "turn of a program": BackendResult,
         "arguments of a call": call.FanOut,
         "arguments of a refinement": Refinement,
-        "result of worktree": worktree_records.WorktreeOpened,
+        "result of worktree": worktree.WorktreeOpened,
         "result of worktree:done": worktree.WorktreeChanges,
         "result of evidence": FileFact,
         "result of claim": Error,

@@ -108,9 +108,15 @@ def test_every_flow_comes_to_the_same_outcome_again_and_asks_no_model(home: Path
         cut_off(copy, run, records[: ends[-1]])
         outcome = asyncio.run(outcome_of(copy, tmp_path, run))
         # The usage of children is summed at the end, and they may have been resumed since.
-        assert structs.replace(outcome, usage=end.outcome.usage) == end.outcome
+        assert unworded(structs.replace(outcome, usage=end.outcome.usage)) == unworded(end.outcome)
         replayed += 1
     assert replayed >= 10
+
+
+def unworded(outcome: Outcome) -> Outcome:
+    """An outcome without the words of its errors and summary, which a later version may change."""
+    errors = tuple(structs.replace(one, message="", recommendation="") for one in outcome.errors)
+    return structs.replace(outcome, summary="-" if outcome.errors else outcome.summary, errors=errors)
 
 
 def cut_off(folder: Path, run: str, records: Sequence[Record]) -> None:

@@ -22,13 +22,13 @@ FLOW = [
     ("deputy.journal.sqlite.sqlite_journal", "SqliteJournal.begin"),
     ("deputy.project_tasks.claim", "_claimed"),
     ("deputy.project_tasks.task_file", "TaskFile._write"),
-    ("deputy.project_tasks.claim", "_claim"),
+    ("deputy.project_tasks.claim", "claim_task"),
     ("deputy.engine.delegate", "_admitted"),
     ("deputy.engine.delegate", "open_worktree"),
     ("deputy.engine.attempt", "run_loop"),
     ("deputy.tools.write", "replace_file"),
-    ("deputy.engine.attempt", "accept"),
-    ("deputy.engine.validate", "_read_evidence"),
+    ("deputy.engine.attempt", "check_report"),
+    ("deputy.engine.validate", "collect_evidence"),
     ("deputy.engine.delegate", "close_worktree"),
     ("deputy.journal.sqlite.sqlite_journal", "SqliteJournal.finish"),
     ("deputy.project_tasks.orchestrator", "validated"),
@@ -40,7 +40,7 @@ FLOW = [
 WORKTREE = [
     ("deputy.engine.worktree", "_open"),
     ("deputy.tools.git_worktrees", "_make"),
-    ("deputy.engine.worktree", "_close"),
+    ("deputy.tools.git_worktrees", "GitWorktrees.close"),
 ]
 """What one that changes the code passes through besides."""
 STAGES = [
@@ -195,7 +195,9 @@ def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(proj
 def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, looking: tuple[str, ...]):
     project.add()
     shell = Shell(project)
-    assert shell.research("--timeout", "1", killed_at=("deputy.engine.attempt", "accept", "before")).returncode < 0
+    assert (
+        shell.research("--timeout", "1", killed_at=("deputy.engine.attempt", "check_report", "before")).returncode < 0
+    )
     (session_id,) = shell.proven()
     assert project.task().work is not None
     while project.task().work is not None:

@@ -252,7 +252,7 @@ def test_at_a_timeout_the_files_are_found_and_resume_goes_on_with_them(project: 
         "code": "TIMEOUT",
         "message": "The time limit of 1 s was reached.",
         "recoverable": True,
-        "recommendation": "Use what was found, or go on with: deputy resume SESSION",
+        "recommendation": "Use what was found, or continue with: deputy resume SESSION",
     }
     assert form == expected(
         "partial",

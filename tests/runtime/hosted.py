@@ -34,12 +34,12 @@ def tell(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def pay(args: str, view: None) -> Noted:
+async def pay(args: str) -> Noted:
     tell("paid")
     return Noted(content="paid once")
 
 
-async def work(args: str, view: None) -> Noted:
+async def work(args: str) -> Noted:
     tell("hanging" if HANGS else "working")
     if HANGS:
         await asyncio.Event().wait()
@@ -50,10 +50,10 @@ async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
     lineage = run.state.lineage
     assert lineage is not None
     if isinstance(start, Requested):
-        done = await run.step("work", work, "", view=None)
+        done = await run.step("work", work, "")
         assert not isinstance(done, StepLost)
         return Completed(lineage=lineage, summary=done.content)
-    paid = await run.step("pay", pay, "", view=None, repeatable=False)
+    paid = await run.step("pay", pay, "", repeatable=False)
     assert not isinstance(paid, StepLost)
     child = await run.new_id("child id")
     request = Request(session_id=child, target=Hop("task:c", "task"), prompt="p", caller=lineage, caller_grant=Grant())

@@ -153,7 +153,7 @@ def test_a_run_that_only_waits_for_its_child_is_suspended_and_stays_its_process_
             # To others the parent is at work, though nothing of it is in memory: only its child may be answered.
             assert (parent.state.status, parent.is_orphaned) == ("requested", False)
             assert (child.state.status, child.is_orphaned) == ("waiting", True)
-            with pytest.raises(UsageError, match="only one that has ended is resumed"):
+            with pytest.raises(UsageError, match="only an ended run can be resumed"):
                 await engine.resume("sess_1_a")
             assert not (await journal.unfinished())[0].is_orphaned
             await engine.send("sess_1_a_c", "answer", "this")
@@ -245,14 +245,14 @@ class LookedAt(SqliteJournal):
 def test_a_run_that_is_being_put_to_work_is_taken_up_by_nobody_else(tmp_path: Path) -> None:
     made: list[str] = []
 
-    async def work(args: str, view: None) -> Noted:
+    async def work(args: str) -> Noted:
         made.append(args)
         return Noted(content=args)
 
     async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
         lineage = run.state.lineage
         assert lineage is not None
-        await run.step("work", work, f"{start.label} {run.state.round}", view=None)
+        await run.step("work", work, f"{start.label} {run.state.round}")
         if isinstance(start, RunOpened) and not run.state.round:
             request = Request(
                 session_id="sess_1_c", target=Hop("task:c", "task"), prompt="p", caller=lineage, caller_grant=Grant()
@@ -321,14 +321,14 @@ def test_a_run_that_is_resumed_twice_goes_on_from_the_first_time(tmp_path: Path)
 def test_only_reading_goes_on_before_what_was_done_is_durable() -> None:
     begun: dict[str, float] = {}
 
-    async def do(args: str, view: None) -> Noted:
+    async def do(args: str) -> Noted:
         begun[args] = asyncio.get_running_loop().time()
         return Noted(content=args)
 
     async def flow(run: RunContext, start: object) -> Outcome:
-        await run.step("paid", do, "paid", view=None)
-        await run.step("read", do, "read", view=None, reads=True)
-        await run.step("paid again", do, "paid again", view=None)
+        await run.step("paid", do, "paid")
+        await run.step("read", do, "read", reads=True)
+        await run.step("paid again", do, "paid again")
         assert run.state.counts.notes == 2
         return Completed(lineage=Lineage.root(run.run), summary="done")
 
@@ -427,13 +427,13 @@ def test_a_waiting_run_holds_no_task_and_no_lease(tmp_path: Path) -> None:
 def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: Path) -> None:
     reached, gate = asyncio.Event(), asyncio.Event()
 
-    async def wait(args: str, view: None) -> Noted:
+    async def wait(args: str) -> Noted:
         reached.set()
         await gate.wait()
         return Noted(content="too late")
 
     async def flow(run: RunContext, start: RunOpened) -> Outcome:
-        await run.step("work", wait, "", view=None, repeatable=False)
+        await run.step("work", wait, "", repeatable=False)
         return Completed(lineage=start.lineage, summary="mine")
 
     async def main() -> None:
@@ -473,7 +473,7 @@ class Failing:
         raise StorageFull("/full", "no space left")
 
 
-async def quick(args: str, view: None) -> Noted:
+async def quick(args: str) -> Noted:
     return Noted(content="done")
 
 
@@ -485,7 +485,7 @@ def test_a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_ends_no_r
             async def flow(run: RunContext, start: RunOpened) -> Outcome:
                 failing.is_full = True
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(run.step("work", quick, "", view=None))
+                    group.create_task(run.step("work", quick, ""))
                 return Completed(lineage=start.lineage, summary="done")
 
             async with LocalEngine(failing, flow, RealWorld(failing.clock.now)) as engine:
@@ -568,7 +568,7 @@ def test_storage_that_fails_while_all_work_is_left_ends_no_run(tmp_path: Path) -
 def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
     tmp_path: Path, error: type[StorageError], code: str
 ) -> None:
-    async def fail(args: str, view: None) -> Noted:
+    async def fail(args: str) -> Noted:
         raise error("/scratch", "it cannot be written")
 
     async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
@@ -576,7 +576,7 @@ def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
         assert lineage is not None
         if isinstance(start, Requested):
             await run.record("note", Noted(content="seen"))
-            await run.step("work", fail if start.label == "bad" else quick, "", view=None)
+            await run.step("work", fail if start.label == "bad" else quick, "")
             return Completed(lineage=lineage, summary="fine")
 
         async def one(label: str) -> str:
@@ -613,14 +613,14 @@ def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
 def test_trouble_that_was_for_a_moment_loses_nothing(tmp_path: Path) -> None:
     tried: list[str] = []
 
-    async def work(args: str, view: None) -> Noted:
+    async def work(args: str) -> Noted:
         tried.append(args)
         if len(tried) == 1:
             raise StorageFull("/full", "no space left")
         return Noted(content="done")
 
     async def flow(run: RunContext, start: RunOpened) -> Outcome:
-        await run.step("work", work, "", view=None)
+        await run.step("work", work, "")
         return Completed(lineage=start.lineage, summary="done")
 
     async def main() -> Outcome:
@@ -641,12 +641,12 @@ def test_trouble_that_was_for_a_moment_loses_nothing(tmp_path: Path) -> None:
 def test_several_that_look_at_once_adopt_a_run_once(tmp_path: Path) -> None:
     home, made = tmp_path / "home", []
 
-    async def work(args: str, view: None) -> Noted:
+    async def work(args: str) -> Noted:
         made.append(args)
         return Noted(content="done")
 
     async def flow(run: RunContext, start: RunOpened) -> Outcome:
-        await run.step("work", work, run.run, view=None)
+        await run.step("work", work, run.run)
         return Completed(lineage=start.lineage, summary="done")
 
     async def main() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deputy.core.fallback import FallbackTables
     from deputy.core.redaction import Redactor
     from deputy.engine.ports import Backend
-    from deputy.engine.ports.text_files import OpenTextFiles
+    from deputy.engine.ports.backend import OpenTextFiles
 
 
 class BackendRegistry:

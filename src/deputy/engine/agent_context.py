@@ -1,4 +1,4 @@
-"""What one subagent works with: its model, its tools, its purse and its limits."""
+"""The context of one agent: model, tools, budget and limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct, field, json, structs
 
 from deputy.core.conversation import GenerationSettings, Toolset, ToolSpec
 from deputy.core.fallback import Routing
-from deputy.core.limits import final_turn_seconds
+from deputy.core.limits import FINAL_TURN_SECONDS, final_turn_seconds
 from deputy.core.progress import Progress
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
@@ -19,6 +19,7 @@ from deputy.engine.budget import BudgetLedger
 from deputy.engine.history import CHARACTERS_PER_TOKEN, SUBTASK, History
 from deputy.engine.ports import Backends, FlowTool, Folder, Model, Tool, Tools
 from deputy.engine.ports.subtask_services import Subtasks
+from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,38 +30,38 @@ if TYPE_CHECKING:
     from deputy.engine.services import Services
 
 _RUN = "Run"
-"""The tool that starts programs."""
+"""The tool that starts processes."""
 Approval = Literal["granted", "ask", "refuse"]
-"""What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
+"""The approval policy: granted in advance, ask a person, or refuse."""
 
 
 class ToolCatalog:
-    """Tools as models are told of them: made once for all who have the same, and encoded once with it."""
+    """Tool definitions, encoded once for all agents with the same tools."""
 
     def __init__(self, tools: tuple[Tool | FlowTool, ...], keys: ProviderKeys) -> None:
         self.tools = tools
-        # The texts of an MCP server's tools are written by that server: they may hold a key.
+        # Tool descriptions of an MCP server are written by that server and may contain a key.
         specs = [ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in tools]
         text = json.encode(specs)
         masked = keys.mask_json(text)
         self.toolset = Toolset(specs if masked is text else json.decode(masked, type=list[ToolSpec]))
         size = sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset.items)
         self.tokens = size // CHARACTERS_PER_TOKEN
-        """About how many of them it takes in every request."""
+        """The approximate tokens of the definitions in every request."""
 
 
 class AgentContext(Struct, frozen=True, kw_only=True):
-    """What one subagent works with."""
+    """The context of one agent."""
 
     label: str
     model: Model
     asked: str
-    """The model's name as it was asked for: an alias says more than what it stands for."""
+    """The requested model name, possibly an alias."""
     grant: Grant
     tools: Tools
     folder: Folder
     root: str
-    """The directory it works in, where that is not the workspace."""
+    """The working directory, if it is not the workspace."""
     flow_tools: Mapping[str, FlowTool]
     offer: ToolCatalog
     ledger: BudgetLedger
@@ -68,39 +69,38 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     emit: Callable[[Progress], None]
     redactor: Redactor
     keys: ProviderKeys
+    timer: SharedTimer
     clock: Callable[[], float]
     random_string: Callable[[str, int], str]
-    """So many letters at random, for what nobody may guess."""
+    """Draws unguessable strings."""
     max_cost_nanos: Callable[[int, int], int | None]
-    """The most that so many tokens in and out can cost; None where no price is known."""
+    """The maximum cost of this many input and output tokens; None if no price is known."""
     seconds: float | None = None
     window: int | None = None
     approval: Approval = "granted"
     without_asking: frozenset[str] = frozenset()
-    """Tools whose every call was approved with the task, in words."""
+    """Tools approved in advance with the task."""
     always: set[str] = field(default_factory=set[str])
-    """The tools that a person has chosen "always" for in this round of this run."""
+    """Tools for which a person chose "always" in this round."""
     can_ask: bool = False
     history: History | None = None
-    """What has been said, while it is at work."""
+    """The history, while the loop runs."""
     subtasks: Subtasks | None = None
-    """What its requests for subtasks are carried out with; None where it may not ask for any."""
+    """The subtask services; None if the agent may not request subtasks."""
     repairs: int = 1
     routing: Routing = Routing()
-    """Which ways those may go to whom it hands work on."""
     backends: Backends | None = None
-    """The ways that there are beside our own loop."""
 
     def toolset(self) -> Toolset:
-        """The tools as the model is told of them."""
+        """The tool definitions for the model."""
         return self.offer.toolset
 
     def overhead(self) -> int:
-        """About how many tokens the tools' definitions take in every request."""
+        """The approximate tokens of the tool definitions."""
         return self.offer.tokens
 
     def emit_tokens(self, usage: Usage) -> None:
-        """Tell who watches what it has used by now."""
+        """Show the usage to watchers."""
         self.emit(
             Progress(
                 event="tokens",
@@ -113,23 +113,27 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         )
 
     def soft_deadline(self, run: RunContext) -> float | None:
-        """When the last turn must begin, so that it has its time inside the limit."""
+        """When the final turn must begin to fit into the time limit."""
         deadline, began = self.deadline(run), run.state.started_clock
         if deadline is None or began is None:
             return deadline
-        # What its caller left it may be less than the limit of its own, or all that there is.
+        # The caller's deadline may leave less than the run's own limit.
         left = deadline - began
         return deadline - final_turn_seconds(max(0.0, left if self.seconds is None else min(left, self.seconds)))
 
     def seconds_left(self, run: RunContext) -> float | None:
-        """How long there is until the last turn must begin, never nothing; None is for ever."""
+        """The seconds until the final turn, always positive; None if there is no limit."""
         soft = self.soft_deadline(run)
         return None if soft is None else max(0.001, soft - self.clock())
 
     def deadline(self, run: RunContext) -> float | None:
-        """When it must be over; waiting for a person moves it."""
-        lineage = run.state.lineage
-        return None if lineage is None else lineage.deadline
+        """When the run must end; waiting for a person extends it."""
+        return run.lineage.deadline
+
+    def final_turn_seconds(self, run: RunContext) -> float:
+        """The time limit of the final turn."""
+        deadline = self.deadline(run)
+        return FINAL_TURN_SECONDS if deadline is None else max(0.001, min(FINAL_TURN_SECONDS, deadline - self.clock()))
 
 
 async def open_agent(
@@ -148,7 +152,7 @@ async def open_agent(
     opened: Model | None = None,
     without_asking: frozenset[str] = frozenset(),
 ) -> AgentContext:
-    """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
+    """Open the context of an agent, with a ledger below its parent's."""
     opened = services.open_model(model) if opened is None else opened
     tools = services.open_tools(grant, root)
 
@@ -175,6 +179,7 @@ async def open_agent(
         emit=emit,
         redactor=services.redactor,
         keys=services.keys,
+        timer=services.timer,
         clock=services.world.now,
         random_string=services.world.random_string,
         max_cost_nanos=partial(services.max_cost_nanos, model),
@@ -191,7 +196,7 @@ async def open_agent(
 
 
 def with_model(agent: AgentContext, services: Services, name: str, model: Model) -> AgentContext:
-    """The same desk for another model."""
+    """The same context with another model."""
     return structs.replace(
         agent,
         model=model,

@@ -1,111 +1,86 @@
-"""The one place where a run asks for approval: it records the question, and compares its digest before the call."""
+"""Ask for approvals: record the request, wait for the answer, and compare the digest before the call."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.approval import read_decision
+from deputy.core.approval import ApprovalRequest
 from deputy.core.approval_text import headline
-from deputy.core.events import APPROVAL
 from deputy.core.progress import Progress
 from deputy.core.state import prefix
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from deputy.core.approval import ApprovalRequest, Choice
     from deputy.engine.agent_context import Approval
     from deputy.engine.history import History
     from deputy.engine.ports import RunContext
-
-Policy: TypeAlias = Literal["granted", "ask", "nobody"]
-"""It may be; a person says so, now or on record; or there is nobody to ask."""
+    from deputy.engine.ports.durable import ApprovalVerdict
 
 
-class ApprovalVerdict(NamedTuple):
-    """What a person answered, and exactly what to."""
+def policy_for(run: RunContext, key: str, approval: Approval, *, begun: str, ended: tuple[str, ...]) -> Approval:
+    """Decide an approval: the recorded decision on replay, else the current policy.
 
-    choice: Choice
-    request: ApprovalRequest
-
-    @property
-    def is_yes(self) -> bool:
-        """Whether it may be done."""
-        return self.choice != "no"
-
-
-def policy_for(run: RunContext, key: str, approval: Approval, *, begun: str, ended: tuple[str, ...]) -> Policy:
-    """How a call is decided: the decision before a crash counts, and only a new call is decided by the policy now.
-
-    `begun` is the first record of what needs approval, `ended` the records that exist once the call is over.
+    `begun` is the first record of an approved call, `ended` are the records of a finished one.
     """
     if run.recorded_question(key) is not None:
         return "ask"
     if run.has_record(begun):
         return "granted"
-    if any(map(run.has_record, ended)) or approval == "refuse":
-        return "nobody"
-    return approval
+    return "refuse" if any(map(run.has_record, ended)) else approval
 
 
 async def ask_person(
     run: RunContext,
     key: str,
-    make: Callable[[], Awaitable[ApprovalRequest]],
+    wanted: ApprovalRequest | Callable[[], Awaitable[ApprovalRequest]],
     *,
     begun: str,
-    tell: Callable[[Progress], None],
-    approval: Approval = "ask",
+    emit: Callable[[Progress], None],
+    approval: Approval,
     approval_timeout_seconds: float | None = None,
 ) -> ApprovalVerdict:
-    """Record what would be done, wait for a person's answer to exactly that, and compare before it is done.
+    """Record a request, wait for a person's answer to exactly this request, and compare before acting.
 
-    `make` reads the world as it is now: a file that changed since the question makes another question, which is asked
-    anew. Once `begun` is recorded the call was made, and its recorded approval stands.
+    A callable `wanted` builds the request from the current files; if it changes after the answer, the new request is
+    asked. Once `begun` is recorded, the recorded approval stands.
     """
+
+    async def request_for(key: str) -> ApprovalRequest:
+        request = wanted if isinstance(wanted, ApprovalRequest) else await wanted()
+        names = run.lineage.names
+        key = f"{prefix(run.state.round)}{key}"
+        return structs.replace(request, key=key, session_id=run.run, path=names, label=label)
+
     label = run.state.label or run.state.command
     number = 1
     while True:
         name = key if number == 1 else f"{key}.{number}"
         asked = run.recorded_question(name)
-        if asked is not None and asked.request is not None:
-            request, digest = asked.request, asked.digest
-        else:
-            request = _identified(run, name, await make())
-            digest = request.digest
-        question = headline(request)
-        tell(Progress(event="waiting", label=label, content=question))
-        body = await run.recv(
-            name, APPROVAL, question, approval_timeout_seconds=approval_timeout_seconds, request=request
-        )
-        verdict = ApprovalVerdict(read_decision(body, digest), request)
+        request = None if asked is None else asked.request
+        if request is None:
+            request = await request_for(name)
+        digest = request.digest if asked is None else asked.digest
+        emit(Progress(event="waiting", label=label, content=headline(request)))
+        verdict = await run.ask(name, request, approval_timeout_seconds=approval_timeout_seconds)
         if not verdict.is_yes or run.has_record(begun):
             return verdict
         if run.recorded_question(f"{key}.{number + 1}") is None:
-            # What is left to spend changes while a person thinks; everything else must be as they saw it.
-            now = structs.replace(_identified(run, name, await make()), cost=request.cost)
+            # The remaining budget changes while a person decides; all else must match.
+            now = structs.replace(await request_for(name), cost=request.cost)
             if approval == "granted" or now.digest == digest:
                 return verdict
         number += 1
 
 
-def _identified(run: RunContext, key: str, request: ApprovalRequest) -> ApprovalRequest:
-    """The request with who asks, and under which key."""
-    state = run.state
-    path = () if state.lineage is None else state.lineage.names
-    label = state.label or state.command
-    key = f"{prefix(state.round)}{key}"
-    return structs.replace(request, key=key, session_id=run.run, path=path, label=label)
-
-
-_UNASKED = " was refused: it needs approval, and nobody could be asked."
+_UNASKED = " was refused: it needs approval, and no person could be asked."
 _MOST_TOLD = 20
 
 
 def warn_refused(history: History | None, what: str) -> None:
-    """Have the outcome say, once, what was not done because nobody could be asked."""
+    """Add a warning about a call that was refused without asking, once per call."""
     warning = f"{what}{_UNASKED}"
     if history is None or warning in history.warnings:
         return
@@ -114,5 +89,5 @@ def warn_refused(history: History | None, what: str) -> None:
 
 
 def is_refused_unasked(warning: str) -> bool:
-    """Whether a warning says that something was refused because nobody could be asked."""
+    """Whether a warning is about a call that was refused without asking."""
     return warning.endswith(_UNASKED)

@@ -1,53 +1,79 @@
-"""Going one way: our own loop with a model, another agent's program, or the task handed back."""
+"""One attempt with one candidate: the native loop, a program, or inline."""
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from deputy.core.approval import ApprovalPart, ApprovalRequest
-from deputy.core.events import Requested, Started
-from deputy.core.fallback import INLINE, NATIVE, Candidate, do_it_yourself, not_agreed, not_installed
-from deputy.core.task import DELEGATE, WRITING_TOOLS
+from deputy.core.errors import Error
+from deputy.core.events import Started
+from deputy.core.fallback import INLINE, NATIVE, SILENT, Candidate, do_it_yourself, not_agreed, not_installed
+from deputy.core.outcome import Fallback
+from deputy.core.task import DELEGATE, WRITING_TOOLS, TaskOptions
 from deputy.engine.agent_context import AgentContext, with_model
 from deputy.engine.approvals import ask_person
 from deputy.engine.backend_loop import BackendRun, last_session, run_backend_loop, starts_afresh
-from deputy.engine.fallback import AttemptResult
 from deputy.engine.history import History
 from deputy.engine.loop import Report, append_user_message, run_loop
 from deputy.engine.ports import BackendRequest, RunContext
 from deputy.engine.prompts import prompt
 from deputy.engine.services import Services
-from deputy.engine.validate import ValidReturn, accept
+from deputy.engine.validate import check_report
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator
 
     from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
-    from deputy.core.errors import Error
-    from deputy.engine.ports import Backend, Model
+    from deputy.engine.ports import Model
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
-    """A delegation that is ready to be worked on, whoever does it."""
+    """Prepared work of a delegation or a parent, independent of the candidate."""
 
     run: RunContext
-    start: Requested
-    history: History
-    agent: AgentContext
-    system: str
-    """What a program is told before the task."""
-    task: str
     services: Services
+    agent: AgentContext
+    history: History
+    prompt: str
+    options: TaskOptions = TaskOptions()
+    system: str = ""
+    """The system prompt for programs."""
+    task: str = ""
+    """The prompt with the contract instruction."""
     agreed: dict[str, bool] = {}
-    """By program, what a person said to its changing things unasked."""
+    """By program, whether a person allowed it to write without asking for each call."""
+
+
+class AttemptResult(Struct, frozen=True, kw_only=True):
+    """The report of the last attempt, its candidate, and the fallbacks before it."""
+
+    report: Report
+    backend: str
+    model: str
+    """The model that was used."""
+    has_acted: bool = False
+    """Whether the attempt may have changed something, so that the work must not be repeated."""
+    fallbacks: tuple[Fallback, ...] = ()
+    reasons: tuple[Error, ...] = ()
+    """The errors of the other candidates, if this attempt failed too."""
+
+    @property
+    def failure(self) -> Error | None:
+        """The error that failed this attempt, if it failed."""
+        report = self.report
+        # A backend that stays silent has failed, although it has time left.
+        is_silent = report.kind != "invalid" and report.error is not None and report.error.code == SILENT
+        return report.error if report.kind == "failed" or is_silent else None
 
 
 async def record_attempt(
     run: RunContext, candidate: Candidate, number: int, scratchpad: str, services: Services
 ) -> Candidate:
-    """Write down which way is gone; one that was gone before a crash is gone again."""
+    """Record the candidate of an attempt; on replay the recorded one is returned."""
     name = open_model(candidate, services).name
     asked = "" if candidate.model == name else candidate.model
     started = Started(backend=candidate.backend, model=name, asked=asked, scratchpad=scratchpad)
@@ -56,122 +82,100 @@ async def record_attempt(
 
 
 def open_model(candidate: Candidate, services: Services) -> Model:
-    """The model of a rung: one that we ask, or the name of one that only a program does."""
+    """The candidate's model: callable for the native backend, else only a name."""
     return services.open_model(candidate.model) if candidate.backend == NATIVE else _Elsewhere(candidate.model)
 
 
 async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
-    """Carry the work out this way."""
-    if candidate.backend == INLINE:
-        return await _inline(work, candidate)
-    if candidate.backend == NATIVE:
-        return await _native(work, candidate.model)
-    return await _program(work, candidate)
+    """Run one attempt, with repairs of an invalid return."""
+    run, history, backend = work.run, work.history, candidate.backend
+    if backend == INLINE and work.options.routing.inline == "parent":
+        task = "\n\n".join(filter(None, (work.options.degradation, work.prompt)))
+        handed_back = prompt("do_it_yourself").format(task=task)
+        return _failed(candidate, do_it_yourself(), handed_back)
+    program = None
+    if backend == INLINE:
+        await _begin_inline(work)
+    elif backend != NATIVE:
+        program = await _open_program(work, candidate)
+        if isinstance(program, Error):
+            return _failed(candidate, program)
+    model = work.services.open_model(candidate.model) if program is None else _Elsewhere(candidate.model)
+    agent = repairing = with_model(work.agent, work.services, candidate.model, model)
+    if history.is_answered:
+        # The previous candidate stopped in the middle of the work.
+        await append_user_message(run, history, f"handover:{history.turn}", prompt("interrupted"))
+    for repair in count():
+        if program is None:
+            report = await run_loop(run, history, repairing)
+        else:
+            report = await run_backend_loop(run, history, repairing, program)
+        checked = await check_report(run, history, agent, work.options, report, repair, is_lenient=program is not None)
+        if not isinstance(checked, AgentContext):
+            name = model.name if program is None else program.model or candidate.model
+            return AttemptResult(report=checked, backend=backend, model=name, has_acted=history.has_acted)
+        repairing = checked
+    raise AssertionError("the last repair returns")
 
 
-async def _native(work: AttemptInput, model: str) -> AttemptResult:
-    agent = with_model(work.agent, work.services, model, work.services.open_model(model))
-
-    async def answer(at: AgentContext) -> Report:
-        return await run_loop(work.run, work.history, at)
-
-    return await _arrived(work, agent, answer, model=agent.model.name)
+def _failed(candidate: Candidate, error: Error, text: str = "") -> AttemptResult:
+    report = Report(kind="failed", text=text, error=error)
+    return AttemptResult(report=report, backend=candidate.backend, model=candidate.model)
 
 
-async def _inline(work: AttemptInput, candidate: Candidate) -> AttemptResult:
-    """Without a subagent: by the session's own model, or by whoever handed the work over."""
-    options = work.start.options
-    if options.routing.inline == "parent":
-        task = "\n\n".join(filter(None, (options.degradation, work.start.request.prompt)))
-        report = Report(kind="failed", text=prompt("do_it_yourself").format(task=task), error=do_it_yourself())
-        return AttemptResult(verdict=ValidReturn(report=report), model=candidate.model)
+async def _begin_inline(work: AttemptInput) -> None:
+    """Start over with the task in the session's own model, unless an earlier round did."""
     before = (record.event.backend for record in work.run.history if isinstance(record.event, Started))
     if INLINE not in before:
-        words = "\n\n".join(filter(None, (options.degradation, work.task)))
+        text = "\n\n".join(filter(None, (work.options.degradation, work.task)))
         work.history.start_over()
-        await append_user_message(work.run, work.history, "inline", prompt("inline").format(task=words))
-    return await _native(work, candidate.model)
+        await append_user_message(work.run, work.history, "inline", prompt("inline").format(task=text))
 
 
-async def _program(work: AttemptInput, candidate: Candidate) -> AttemptResult:
-    backends = work.services.backends
+async def _open_program(work: AttemptInput, candidate: Candidate) -> BackendRun | Error:
+    """The program with its request and the session to resume, or why it cannot be used."""
+    run, agent, history, backends = work.run, work.agent, work.history, work.services.backends
     backend = None if backends is None else backends.open(candidate.backend)
     if backends is None or backend is None:
-        return _unavailable(candidate, not_installed(candidate.backend))
+        return not_installed(candidate.backend)
     if not await _is_agreed(work, candidate.backend):
-        return _unavailable(candidate, not_agreed(candidate.backend, _writing(work.agent)))
-    agent = with_model(work.agent, work.services, candidate.model, _Elsewhere(candidate.model))
-    program = _called(work, agent, backend, backends.model_for(candidate))
-
-    async def answer(at: AgentContext) -> Report:
-        return await run_backend_loop(work.run, work.history, at, program)
-
-    arrived = await _arrived(work, agent, answer, model=candidate.model, is_lenient=True)
-    return structs.replace(arrived, model=program.model or candidate.model)
-
-
-async def _arrived(
-    work: AttemptInput,
-    agent: AgentContext,
-    answer: Callable[[AgentContext], Awaitable[Report]],
-    *,
-    model: str,
-    is_lenient: bool = False,
-) -> AttemptResult:
-    run, history, options = work.run, work.history, work.start.options
-    if history.is_answered:
-        # Somebody else stopped in the middle.
-        await append_user_message(run, history, f"handover:{history.turn}", prompt("interrupted"))
-    report = await answer(agent)
-    verdict = await accept(run, history, agent, options, report, answer=answer, is_lenient=is_lenient)
-    return AttemptResult(verdict=verdict, model=model, has_acted=history.has_acted)
-
-
-def _unavailable(candidate: Candidate, error: Error) -> AttemptResult:
-    return AttemptResult(verdict=ValidReturn(report=Report(kind="failed", text="", error=error)), model=candidate.model)
-
-
-def _called(work: AttemptInput, agent: AgentContext, backend: Backend, model: str) -> BackendRun:
-    """A program with its assignment, and the session that it may go on in."""
-    run, history = work.run, work.history
+        return not_agreed(candidate.backend, _writing(agent))
     session = last_session(run.history, backend.name)
     if session is None and history.turn and not history.is_answered and history.text:
-        history.warnings += (starts_afresh(backend.name, "it has no session to go on with."),)
+        history.warnings += (starts_afresh(backend.name, "it has no session to resume."),)
     request = BackendRequest(
         session_id=run.run,
         prompt="",
         system=work.system,
         workspace=agent.folder.root,
-        model=model,
+        model=backends.model_for(candidate),
         grant=structs.replace(agent.grant, tools=agent.grant.tools - {DELEGATE}),
         idle_seconds=work.services.idle_seconds,
-        max_output_tokens=work.start.options.max_output_tokens,
+        max_output_tokens=work.options.max_output_tokens,
     )
-    scratchpad, files = run.state.scratchpad, work.services.files
-    return BackendRun(backend, request, lambda content: files.note(scratchpad, content), session)
+    return BackendRun(backend, request, partial(work.services.files.note, run.state.scratchpad), session)
 
 
 async def _is_agreed(work: AttemptInput, backend: str) -> bool:
-    """Whether a program may do it: it would change things without asking each time, so somebody must agree, once."""
+    """Whether a program may write without asking for each call; a person approves this once per program."""
     run, agent, writing = work.run, work.agent, _writing(work.agent)
-    is_named = agent.grant.tools & WRITING_TOOLS <= set(work.start.options.without_asking)
+    is_named = agent.grant.tools & WRITING_TOOLS <= set(work.options.without_asking)
     if not writing or is_named or agent.approval == "granted":
         return True
     if backend not in work.agreed:
         key = f"fallback:{backend}:approval"
 
-        async def make() -> ApprovalRequest:
+        is_agreed = False
+        if agent.approval == "ask" or run.recorded_question(key) is not None:
             parts = (
                 ApprovalPart(name="program", text=backend),
                 ApprovalPart(name="without asking", text=f"may use {writing} without asking for each call"),
                 ApprovalPart(name="directory", text=agent.folder.root),
                 ApprovalPart(name="task", text=work.task),
             )
-            return ApprovalRequest(tool=backend, title="Let a program do the task", parts=parts, risk="high")
-
-        is_agreed = False
-        if agent.approval == "ask" or run.recorded_question(key) is not None:
-            verdict = await ask_person(run, key, make, begun=f"{key}:agreed", tell=agent.emit, approval=agent.approval)
+            request = ApprovalRequest(tool=backend, title="Let a program do the task", parts=parts, risk="high")
+            begun = f"{key}:agreed"
+            verdict = await ask_person(run, key, request, begun=begun, emit=agent.emit, approval=agent.approval)
             is_agreed = verdict.is_yes
         work.agreed[backend] = is_agreed
     return work.agreed[backend]
@@ -182,7 +186,7 @@ def _writing(agent: AgentContext) -> str:
 
 
 class _Elsewhere:
-    """The name of a model that is not asked by us."""
+    """The name of a model that only a program calls."""
 
     context_window: int | None = None
 
@@ -192,5 +196,5 @@ class _Elsewhere:
     def stream(
         self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Never."""
-        raise TypeError(f"{self.name} is asked by somebody else")
+        """Not supported."""
+        raise TypeError(f"{self.name} is called by its program, not by us")

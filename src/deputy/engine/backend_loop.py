@@ -1,13 +1,12 @@
-"""Another agent's program in the flow: one turn is one step, and its own session is what the next one goes on with."""
+"""The loop of a backend program: each turn is a step, and the program's session links the turns."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, json, structs
+from msgspec import UNSET, Raw, json, structs
 
 from deputy.core.conversation import (
     FACTOR,
@@ -24,34 +23,33 @@ from deputy.core.conversation import (
 from deputy.core.errors import Error
 from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, Noted, StepLost
 from deputy.core.fallback import RESUMES, SILENT
-from deputy.core.limits import FINAL_TURN_SECONDS, Amount, final_turn_message
+from deputy.core.limits import Amount, final_turn_message
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress, shown_head
-from deputy.core.redaction import Redactor
-from deputy.engine.budget import BudgetLedger, amount
+from deputy.engine.budget import amount
 from deputy.engine.history import raw
 from deputy.engine.loop import Report, append_user_message, ask_person
-from deputy.engine.ports import Backend, BackendRequest, BackendResult, BackendSession
+from deputy.engine.ports import BackendResult
+from deputy.engine.ports.durable import StepCancelled
 from deputy.engine.prompts import prompt
-from deputy.engine.step_cancelled import StepCancelled
 from deputy.engine.turn import out_of_budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from deputy.core.conversation import Message
     from deputy.core.events import Record
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
-    from deputy.engine.ports import BackendEvent, RunContext
+    from deputy.engine.ports import Backend, BackendEvent, BackendRequest, BackendSession, RunContext
 
 _SHOWN = 120
 _KEPT = 200_000
-"""So many letters of what a program says are kept while it works."""
+"""The maximum text kept while a program works."""
 
 
 class BackendRun:
-    """A program at work on one delegation: what it is asked with, and the conversation that it has of its own."""
+    """A program's request and session during one delegation."""
 
     def __init__(
         self,
@@ -64,17 +62,17 @@ class BackendRun:
         self.request = request
         self.session = session
         self.model = ""
-        """The model that it said it used."""
+        """The model that the program reported."""
         self.note = note
 
     def save_session(self, end: BackendResult) -> None:
-        """Remember what the next turn goes on with."""
+        """Keep the session for the next turn."""
         self.session = end.own_session if end.is_resumable else None
         self.model = end.model or self.model
 
 
 def last_session(records: Iterable[Record], backend: str) -> BackendSession | None:
-    """The session that earlier rounds left with a program, when nobody else spoke since."""
+    """The session of earlier rounds, if this program had the last turn."""
     last = None
     for record in records:
         if isinstance(record.event, ModelCallEnded):
@@ -86,7 +84,7 @@ def last_session(records: Iterable[Record], backend: str) -> BackendSession | No
 
 
 async def run_backend_loop(run: RunContext, history: History, agent: AgentContext, program: BackendRun) -> Report:
-    """Let a program work until it reports, asks, fails or reaches a limit."""
+    """Run turns until the program reports, asks, fails or reaches a limit."""
     resumes, is_afresh = 0, False
     while True:
         ended = await _turn(run, history, agent, program, agent.seconds_left(run))
@@ -119,22 +117,10 @@ async def run_backend_loop(run: RunContext, history: History, agent: AgentContex
 async def _turn(
     run: RunContext, history: History, agent: AgentContext, program: BackendRun, seconds: float | None
 ) -> ModelCallEnded | StepLost:
-    model = program.request.model
-    return await run.step(
-        f"program:{history.turn}",
-        call_backend,
-        CallArgs(backend=program.backend.name, model=model),
-        view=CallView(
-            label=agent.label,
-            backend=program.backend,
-            request=_assignment(history, program, seconds),
-            ledger=agent.ledger,
-            emit=agent.emit,
-            redactor=agent.redactor,
-        ),
-        begun=ModelCallBegun(model=model, call=f"{run.run}:{history.turn}"),
-        repeatable=False,
-    )
+    request = _assignment(history, program, seconds)
+    begun = ModelCallBegun(model=request.model, call=f"{run.run}:{history.turn}")
+    key = f"program:{history.turn}"
+    return await run.step(key, call_backend, agent, program.backend, request, begun=begun, repeatable=False)
 
 
 def _report(history: History, agent: AgentContext, program: BackendRun, ended: ModelCallEnded) -> Report:
@@ -149,13 +135,12 @@ def _report(history: History, agent: AgentContext, program: BackendRun, ended: M
 
 
 def _lateness(report: Report) -> Error | None:
-    """The time limit that was reached; one that is silent has time left, and is not asked for more words."""
+    """The timeout error of a report; a silent program is not asked for a final turn."""
     error = report.error
     return error if error is not None and error.type == "timeout" and error.code != SILENT else None
 
 
 def _can_resume(report: Report, program: BackendRun, resumes: int) -> bool:
-    """Whether one that fell silent is asked again in its own session."""
     is_silent = report.error is not None and report.error.code == SILENT
     return is_silent and program.session is not None and resumes < RESUMES
 
@@ -163,42 +148,33 @@ def _can_resume(report: Report, program: BackendRun, resumes: int) -> bool:
 async def _run_final_turn(
     run: RunContext, history: History, agent: AgentContext, program: BackendRun, why: Error
 ) -> Report:
-    """The last turn, in its own session, within what is left of the time."""
     await _note(run, history, agent, program, history.text)
     await run.record(f"final_turn:{history.turn}", FinalTurnBegun(limit=why.type, reason=why.message))
     await append_user_message(
         run, history, f"handin:{history.turn}:words", prompt("final_turn").format(reason=final_turn_message(why))
     )
-    deadline = agent.deadline(run)
-    left = FINAL_TURN_SECONDS if deadline is None else max(0.001, min(FINAL_TURN_SECONDS, deadline - agent.clock()))
-    ended = await _turn(run, history, agent, program, left)
+    ended = await _turn(run, history, agent, program, agent.final_turn_seconds(run))
     if not isinstance(ended, StepLost):
         _report(history, agent, program, ended)
     return Report(kind="limited", text=history.text, error=why)
 
 
 async def _note(run: RunContext, history: History, agent: AgentContext, program: BackendRun, text: str) -> None:
-    """What a program said until a limit is its note: it has no scratchpad of ours."""
+    """Record a program's text as a note, since programs have no scratchpad."""
     if text.strip():
-        await run.step(f"program:{history.turn}:note", _write_note, NoteArgs(content=text), view=program.note)
+        await run.step(f"program:{history.turn}:note", _write_note, program.note, text)
         history.notes.append(text)
         agent.emit(Progress(event="note", label=agent.label, content=text))
 
 
-class NoteArgs(Struct, frozen=True, kw_only=True):
-    """What is noted."""
-
-    content: str
-
-
-async def _write_note(args: NoteArgs, note: Callable[[str], Awaitable[None]]) -> Noted:
-    await note(args.content)
-    return Noted(content=args.content)
+async def _write_note(note: Callable[[str], Awaitable[None]], content: str) -> Noted:
+    await note(content)
+    return Noted(content=content)
 
 
 def starts_afresh(backend: str, reason: str) -> str:
-    """What is said of a program that cannot go on in a session of its own."""
-    return f"{backend} started afresh with what is known: {reason}"
+    """The warning about a program that could not resume its session."""
+    return f"{backend} started a new session with the conversation so far: {reason}"
 
 
 def _may_start_again(agent: AgentContext) -> bool:
@@ -206,7 +182,7 @@ def _may_start_again(agent: AgentContext) -> bool:
 
 
 def _remedy(program: BackendRun) -> str:
-    return "it started afresh with what is known" if program.session is None else "it goes on in its own session"
+    return "it started a new session" if program.session is None else "it resumed its session"
 
 
 def _assignment(history: History, program: BackendRun, seconds: float | None) -> BackendRequest:
@@ -222,7 +198,7 @@ def _assignment(history: History, program: BackendRun, seconds: float | None) ->
 
 
 def earlier_messages(messages: Iterable[Message]) -> str:
-    """A conversation as one prompt, for one that has not been part of it: what was said, without the tools."""
+    """A conversation as one prompt for a new session: all text, without tool results."""
     said = [message for message in messages if not isinstance(message, ToolMessage) and message.text.strip()]
     if not said:
         return ""
@@ -235,61 +211,52 @@ def _lost(backend: str) -> Error:
     return Error(
         type="execution",
         code="PROGRAM_LOST",
-        message=f"{backend} was under way when its process died. What it did is unknown, and it was not begun again.",
+        message=f"{backend} was interrupted by the death of its process. Its effects are unknown; it was not repeated.",
         recoverable=True,
-        recommendation="Look at what it changed, then resume it.",
+        recommendation="Check what it changed, then resume it.",
     )
 
 
 # --- one turn as a step -----------------------------------------------------------------------------------------------
 
 
-class CallArgs(Struct, frozen=True, kw_only=True):
-    """What a program's turn is made of that is small."""
-
-    backend: str
-    model: str
-
-
-class CallView(Struct, frozen=True, kw_only=True):
-    """What a program's turn needs that is only in memory."""
-
-    label: str
-    backend: Backend
-    request: BackendRequest
-    ledger: BudgetLedger
-    emit: Callable[[Progress], None]
-    redactor: Redactor
-
-
-async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
-    """Have a program carry out one turn; a failure is the event's error."""
-    wanted = Amount(requests=1, tokens=sent_tokens(view.request))
-    view.ledger.note_programs()
-    await view.ledger.refresh()
-    shortfall = view.ledger.reserve(wanted)
+async def call_backend(agent: AgentContext, backend: Backend, request: BackendRequest) -> ModelCallEnded:
+    """Run one turn of a program; a failure is the event's error."""
+    ledger, wanted = agent.ledger, Amount(requests=1, tokens=sent_tokens(request))
+    ledger.note_programs()
+    await ledger.refresh()
+    shortfall = ledger.reserve(wanted)
     if shortfall is not None:
         error = out_of_budget(shortfall)
-        return ModelCallEnded(model=args.model, backend=args.backend, error=error, budgets=view.ledger.uses())
-    text = _TurnProgress(view)
+        return ModelCallEnded(model=request.model, backend=backend.name, error=error, budgets=ledger.uses())
+    progress = _TurnProgress(agent)
     usage = NO_USAGE
     try:
-        end = await view.backend.run(view.request, text.on_event)
-        end = structs.replace(end, usage=program_usage(end, view.request))
+        end = await backend.run(request, progress.on_event)
+        end = structs.replace(end, usage=program_usage(end, request))
         usage = end.usage
     except asyncio.CancelledError as stopped:
-        usage = text.usage
-        raise StepCancelled(_stopped(args, text)) from stopped
+        usage = progress.usage
+        raise StepCancelled(_stopped(request.model, backend.name, progress)) from stopped
     finally:
-        view.ledger.commit(wanted, amount(usage))
-    text.flush()
-    return ended_of(args, end, view)
+        ledger.commit(wanted, amount(usage))
+    progress.flush()
+    has_words = end.kind != "failed" and bool(end.text.strip())
+    return ModelCallEnded(
+        model=end.model or request.model,
+        backend=backend.name,
+        usage=end.usage,
+        error=end.error,
+        message=raw(AssistantMessage(parts=(Text(text=end.text),))) if has_words else UNSET,
+        turn=Raw(json.encode(structs.replace(end, text="" if has_words else end.text, error=None))),
+        budgets=ledger.uses(),
+    )
 
 
 def program_usage(end: BackendResult, request: BackendRequest) -> Usage:
-    """What a turn of a program is charged: its report, unless that is missing or far below what we saw pass.
+    """The usage of a turn: as reported, or our estimate if the report is missing or far too low.
 
-    A program makes requests that we do not see, so that a report may be far above our estimate.
+    A report far above our estimate is plausible: a program makes requests that we do not see.
     """
     sent, received = sent_tokens(request), estimated_tokens(len(end.text.encode(errors="replace")))
     usage = end.usage
@@ -299,38 +266,24 @@ def program_usage(end: BackendResult, request: BackendRequest) -> Usage:
 
 
 def sent_tokens(request: BackendRequest) -> int:
-    """About how many tokens a program is sent by us."""
+    """The approximate tokens sent to a program."""
     is_new = request.resume is None
     said = f"{request.system}{request.prompt}{request.message}" if is_new else request.message
     return estimated_tokens(len(said.encode(errors="replace")))
 
 
-def ended_of(args: CallArgs, end: BackendResult, view: CallView) -> ModelCallEnded:
-    """The turn as the journal keeps it: its words as a message, all else beside."""
-    has_words = end.kind != "failed" and bool(end.text.strip())
-    return ModelCallEnded(
-        model=end.model or args.model,
-        backend=args.backend,
-        usage=end.usage,
-        error=end.error,
-        message=raw(AssistantMessage(parts=(Text(text=end.text),))) if has_words else UNSET,
-        turn=Raw(json.encode(structs.replace(end, text="" if has_words else end.text, error=None))),
-        budgets=view.ledger.uses(),
-    )
-
-
 class _TurnProgress:
-    """What a program tells while it works, for whoever watches."""
+    """Shows a program's stream to watchers and keeps its last text."""
 
-    def __init__(self, view: CallView) -> None:
-        self._view = view
-        self._shown = view.redactor.stream()
+    def __init__(self, agent: AgentContext) -> None:
+        self._agent = agent
+        self._shown = agent.redactor.stream()
         self.usage = Usage()
         self._words: deque[str] = deque()
         self._length = 0
 
     def on_event(self, event: BackendEvent) -> None:
-        label, emit = self._view.label, self._view.emit
+        label, emit = self._agent.label, self._agent.emit
         match event:
             case TextDelta(text=text):
                 self._keep(text)
@@ -339,7 +292,7 @@ class _TurnProgress:
                 self._words.clear()
                 self._length = 0
                 texts = [value for value in arguments.values() if isinstance(value, str)]
-                args = shown_head(texts[0] if texts else "", _SHOWN, self._view.redactor)
+                args = shown_head(texts[0] if texts else "", _SHOWN, self._agent.redactor)
                 emit(Progress(event="tool_call", label=label, tool=name, args=args))
             case TokenUsage():
                 self.usage += event.usage
@@ -348,7 +301,6 @@ class _TurnProgress:
 
     @property
     def text(self) -> str:
-        """The last that it said."""
         return "".join(self._words)
 
     def _keep(self, text: str) -> None:
@@ -362,16 +314,17 @@ class _TurnProgress:
 
     def _show(self, text: str) -> None:
         if text:
-            self._view.emit(Progress(event="text", label=self._view.label, content=text))
+            self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
 
 
-def _stopped(args: CallArgs, text: _TurnProgress) -> ModelCallEnded:
+def _stopped(model: str, backend: str, progress: _TurnProgress) -> ModelCallEnded:
     error = Error(
         type="cancelled",
         code="CANCELLED",
-        message=f"{args.backend} was stopped while it was at work, with all that it had started.",
+        message=f"{backend} was stopped with all its processes while it worked.",
         recoverable=True,
-        recommendation="Resume the run: it is asked again.",
+        recommendation="Resume the run to repeat the turn.",
     )
-    message = raw(AssistantMessage(parts=(Text(text=text.text),))) if text.text.strip() else UNSET
-    return ModelCallEnded(model=args.model, backend=args.backend, usage=text.usage, error=error, message=message)
+    text = progress.text
+    message = raw(AssistantMessage(parts=(Text(text=text),))) if text.strip() else UNSET
+    return ModelCallEnded(model=model, backend=backend, usage=progress.usage, error=error, message=message)

@@ -1,4 +1,4 @@
-"""What a subagent pays from: its own account and those above it, reserved together or not at all."""
+"""Hierarchical budgets: a reservation holds in a run's account and in all accounts above it, or in none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BudgetLedger:
-    """An account, and the purse of whoever handed the work over."""
+    """The account of a run, linked to its parent's ledger."""
 
     def __init__(
         self,
@@ -26,37 +26,37 @@ class BudgetLedger:
         self._counted: set[str] = set()
         self._chain: tuple[BudgetLedger, ...] = (self,) if above is None else (self, *above._chain)
         self.is_capped = any(ledger.account.budget.capped for ledger in self._chain)
-        """Whether there is a cap here or above; where there is none, nobody asks what was spent."""
+        """Whether a cap exists here or above; without one nothing is counted."""
         self._count_nested = count_nested
         self._nested: dict[str, Amount] = {}
         self._has_programs = False
 
     @property
     def has_programs(self) -> bool:
-        """Whether a run of the tree may have started a program, which may start a Deputy of its own."""
+        """Whether a run of the tree may have started a program, which may run its own Deputy."""
         return self._chain[-1]._has_programs
 
     def note_programs(self) -> None:
-        """From now on a run of the tree may start programs."""
+        """Note that a run of the tree may start programs."""
         self._chain[-1]._has_programs = True
 
     async def refresh(self) -> None:
-        """Count what processes that runs of the tree have started use of the budgets."""
+        """Count the spending of nested runs in started processes."""
         if self.is_capped and self.has_programs and self._count_nested is not None:
             await self._count_nested()
 
     def recount(self, nested: str, spent: Amount) -> None:
-        """Count here and above what a nested run has reserved or used, in place of what was counted for it before."""
+        """Replace the spending counted for a nested run, here and above."""
         for ledger in self._chain:
             ledger.count(spent - ledger._nested.get(nested, NOTHING))
             ledger._nested[nested] = spent
 
     def is_below(self, other: BudgetLedger) -> bool:
-        """Whether what is paid from here is paid from another purse too."""
+        """Whether this ledger draws on another one."""
         return other in self._chain
 
     def reserve(self, amount: Amount) -> Shortfall | None:
-        """Hold an amount here and in every purse above; nothing is held when one of them is short."""
+        """Reserve an amount here and above; nothing is reserved if one account is short."""
         if not self.is_capped:
             return None
         match reserve_all([ledger.account for ledger in self._chain], amount):
@@ -68,11 +68,11 @@ class BudgetLedger:
                 return None
 
     def remaining(self, resource: Resource) -> int | None:
-        """What can still be reserved of a resource, here and above; None where there is no cap."""
+        """The amount that can still be reserved here and above; None without a cap."""
         return min((left for one in self._chain if (left := one.account.remaining(resource)) is not None), default=None)
 
     def uses(self) -> tuple[BudgetUse, ...]:
-        """How much is used of each resource that has a cap, here or above: where the least is left."""
+        """The tightest use of each capped resource, here or above."""
         if not self.is_capped:
             return ()
         tightest: dict[Resource, BudgetUse] = {}
@@ -83,18 +83,18 @@ class BudgetLedger:
         return tuple(tightest.values())
 
     def commit(self, held: Amount, spent: Amount) -> None:
-        """Give a hold back and spend what was really used."""
+        """Release a reservation and count what was spent."""
         if not self.is_capped:
             return
         for ledger in self._chain:
             ledger.account = ledger.account.commit(held, spent)
 
     def count(self, spent: Amount) -> None:
-        """Count here, and not above, what was used before this purse was opened."""
+        """Count earlier spending, here only."""
         self.account = self.account.commit(Amount(), spent)
 
     def count_from(self, run: str, spent: Amount) -> None:
-        """Count here and above what a run below used before its purse was opened: once, as the rest comes by itself."""
+        """Count earlier spending of a descendant, here and above, once per run."""
         for ledger in self._chain:
             if run not in ledger._counted:
                 ledger._counted.add(run)
@@ -102,5 +102,5 @@ class BudgetLedger:
 
 
 def amount(usage: Usage) -> Amount:
-    """What a model call used, as accounts count it."""
+    """Usage as an amount."""
     return Amount(tokens=usage.input + usage.output, cost=usage.cost, requests=usage.requests)

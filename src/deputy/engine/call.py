@@ -1,7 +1,8 @@
-"""Runs at the top of a tree: a call of many tasks at once, or a parent agent that a person talks to."""
+"""Root runs: a fan-out call of many tasks, or a parent agent at a terminal."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, ValidationError, json, structs
@@ -9,7 +10,7 @@ from msgspec import UNSET, Struct, ValidationError, json, structs
 from deputy.core.approval import read_decision, spawn_request
 from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import QuestionAnswered, QuestionAsked, Resumed, RunOpened, Started
-from deputy.core.fallback import NATIVE
+from deputy.core.fallback import NATIVE, Candidate
 from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.results import results_markdown
 from deputy.core.state import ASKED
@@ -17,11 +18,12 @@ from deputy.core.task import DELEGATE as DELEGATE_TOOL
 from deputy.core.task import Task
 from deputy.engine.agent_context import open_agent
 from deputy.engine.approvals import ask_person
-from deputy.engine.delegate import as_reported, partial_fields
+from deputy.engine.attempt import AttemptInput
+from deputy.engine.delegate import outcome_of
+from deputy.engine.fallback import FallbackRunner
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.history import ASK, remembered
 from deputy.engine.loop import append_user_message, continue_history
-from deputy.engine.model_fallback import run_with_fallback
 from deputy.engine.prompts import prompt
 
 if TYPE_CHECKING:
@@ -36,33 +38,33 @@ if TYPE_CHECKING:
 
 DELEGATE, RUN = "delegate", "run"
 TASK = "task"
-"""How the keys of a call's tasks begin."""
+"""Key prefix of a call's tasks."""
 _CALL_APPROVAL = "approval"
-"""The key under which a person lets a call of tasks begin."""
+"""Key of the approval of a call."""
 PARENT_OUTPUT_TOKENS = 8192
 
 
 class FanOut(Struct, frozen=True, kw_only=True):
-    """What a run of many tasks was called with."""
+    """The arguments of a fan-out run."""
 
     tasks: tuple[Task, ...]
     concurrency: int
     must_ask: bool = False
-    """Whether a person must approve it before anything is started."""
+    """Whether a person must approve the call first."""
     cost: str = ""
-    """The bound on its cost, in words."""
+    """The cost bound, as text."""
     notes: str = ""
-    """What else a person is shown: which backends the tasks go to."""
+    """Further approval text: the backends of the tasks."""
     approval_timeout_seconds: float | None = None
-    """How many seconds they have for it; None is for ever."""
+    """How long to wait for the approval; None means no limit."""
     is_counted: bool = True
-    """Whether these tasks count among the spawns of their tree: a program may hand over thousands."""
+    """Whether these tasks count against the spawn quota; a program may submit thousands."""
 
 
 async def run_call(run: RunContext, start: RunOpened, services: Services) -> Outcome:
-    """Hand every task to a subagent, and put their results together."""
+    """Delegate every task and combine the results."""
     if start.arguments is UNSET:
-        raise TypeError("a run of many tasks has them among its arguments")
+        raise TypeError("a fan-out run needs arguments")
     call = json.decode(start.arguments, type=FanOut)
     with services.tracking(run):
         await services.open_ledger(run, start.grant.budget, None, counts_own=call.is_counted)
@@ -70,7 +72,7 @@ async def run_call(run: RunContext, start: RunOpened, services: Services) -> Out
         if files is None:
             return not_approved(start.lineage)
         await run.record("started", Started())
-        # Each of them will ask, and would wait for the count; a new call has nobody yet who could have failed.
+        # Count once for all children, which would otherwise wait for it one by one.
         await services.native_failures(start.lineage.root_id)
         results = await fan_out(
             run,
@@ -88,23 +90,23 @@ async def run_call(run: RunContext, start: RunOpened, services: Services) -> Out
 
 
 def _messages(run: RunContext) -> dict[str, str]:
-    """What whoever resumed the call says to each of its subagents, by session id."""
+    """The messages of the last resume, by session id of the subagent."""
     said = [record.event.message for record in run.history if isinstance(record.event, Resumed)]
     if not said or said[-1] is UNSET:
         return {}
     try:
         return json.decode(said[-1], type=dict[str, str])
     except ValidationError:
-        # Said to the call itself, which has no ears.
+        # A message to the fan-out run itself has no recipient.
         return {}
 
 
 async def _approved_files(
     run: RunContext, call: FanOut, start: RunOpened, services: Services
 ) -> Mapping[str, str] | None:
-    """The context files' digests that a person has approved with the call; None where it may not begin.
+    """The approved digests of the context files; None if the call was denied.
 
-    One who approved it in an earlier round is not asked again.
+    An approval of an earlier round still counts.
     """
     if not call.must_ask:
         return {}
@@ -130,7 +132,7 @@ async def _approved_files(
         _CALL_APPROVAL,
         make,
         begun=ids_key(TASK),
-        tell=lambda progress: services.emit(run, progress),
+        emit=partial(services.emit, run),
         approval=services.approval,
         approval_timeout_seconds=call.approval_timeout_seconds,
     )
@@ -138,7 +140,6 @@ async def _approved_files(
 
 
 def _approved_before(run: RunContext) -> ApprovalRequest | None:
-    """What a person has approved in an earlier round."""
     asked: dict[str, QuestionAsked] = {}
     for record in run.history:
         if isinstance(record.event, QuestionAsked):
@@ -155,26 +156,26 @@ def _digests(request: ApprovalRequest) -> dict[str, str]:
 
 
 def not_approved(lineage: Lineage) -> Rejected:
-    """How a call ends that nobody lets begin."""
+    """The outcome of a denied call."""
     error = Error(
         type="validation",
         code="NOT_APPROVED",
         message="The call was not approved.",
         recoverable=True,
-        recommendation="Nothing was started and nothing was spent. Ask the person you work for, or do it yourself.",
+        recommendation="Nothing was started or spent. Ask the person you work for, or do the work yourself.",
     )
     return Rejected(lineage=lineage, summary="Not started: the call was not approved.", errors=(error,))
 
 
 async def run_parent(run: RunContext, start: RunOpened, services: Services) -> Outcome:
-    """Let a parent agent work on a person's prompt, with every tool and Delegate among them."""
+    """Run a parent agent on a person's prompt, with Delegate among its tools."""
     agent = await open_agent(
         run,
         services,
         label=start.label or RUN,
         model=start.model,
         grant=start.grant,
-        # Notes are for subagents; a parent speaks to the person, and may ask.
+        # Notes are for subagents; a parent talks to the person directly.
         flow_tools=tuple(tool for tool in services.flow_tools if tool.name in start.grant.tools | {ASK}),
         output_tokens=PARENT_OUTPUT_TOKENS,
         routing=start.routing,
@@ -191,21 +192,19 @@ async def run_parent(run: RunContext, start: RunOpened, services: Services) -> O
         history = remembered("\n\n".join(filter(None, prompts)), run.history, agent.overhead())
         if not await continue_history(run, history):
             await append_user_message(run, history, "task", start.prompt)
-        worked = await run_with_fallback(run, history, agent, start.routing, services)
-    found = {**partial_fields(run, history, worked.model), "fallbacks": worked.fallbacks}
-    outcome = as_reported(found, worked.report, run.run)
-    return (
-        outcome if start.role is None else structs.replace(outcome, warnings=(*start.role.warnings, *outcome.warnings))
-    )
+        work = AttemptInput(run=run, services=services, agent=agent, history=history, prompt=start.prompt)
+        fallback = FallbackRunner(run, services, agent.label, agent.asked, start.routing, is_parent=True)
+        result = await fallback.run(work, Candidate(backend=NATIVE, model=agent.asked))
+    return outcome_of(run, history, result, start.role)
 
 
 def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
-    """One outcome for all: completed only when each is."""
+    """Combine the results; completed only if every task completed."""
     outcomes = [result.outcome for result in results]
     done = sum(isinstance(outcome, Completed) for outcome in outcomes)
     state = run.state
     fields: dict[str, Any] = {
-        "lineage": state.lineage,
+        "lineage": run.lineage,
         "report": results_markdown(results),
         "summary": shortened(f"{done} of {len(results)} subagents completed."),
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
@@ -222,7 +221,7 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
 
 
 def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
-    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    """The outcome when no task has a result: blocked if one asks, else failed."""
     asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
     if not asking:
         return Failed(**fields, errors=errors)

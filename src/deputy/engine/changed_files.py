@@ -1,20 +1,15 @@
-"""What work that reached a limit has left on disk: files that its tools wrote, in its work folder, or in its notes."""
+"""Find the files changed by a run that reached a limit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, json
-
-from deputy.core.events import StepEnded, StepLost
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
     from deputy.engine.ports import Folder, RunContext
-
 
 MOST_PATHS = 200
 _LONGEST_PATH = 300
@@ -22,33 +17,23 @@ _LETTERS_READ = 200_000
 _BETWEEN = str.maketrans(dict.fromkeys("`'\"()[]{}<>,;|*", " "))
 
 
-class ChangedFilesArgs(Struct, frozen=True, kw_only=True):
-    """Where to look, and since when a file must have changed."""
-
-    named: tuple[str, ...]
-    work_folder: str
-    since: float
-
-
 async def changed_files(run: RunContext, history: History, agent: AgentContext, work_folder: str) -> tuple[str, ...]:
-    """The files that were written or changed since the work was asked for, those of its tools first."""
+    """The files changed since the request: by its tools, in its work folder, or named in its notes."""
+    since = run.state.requested_at
     named = tuple(path for path in paths_named(history.notes) if path not in history.changed)
     if not named and not work_folder:
         return tuple(history.changed)
-    args = ChangedFilesArgs(named=named, work_folder=work_folder, since=run.state.requested_at)
-    ended = await run.step("changed_files", _stat_files, args, view=agent.folder)
-    if isinstance(ended, StepLost) or ended.result is UNSET:
-        raise TypeError("looking may be repeated, is never lost and has a result")
-    return tuple(dict.fromkeys((*history.changed, *json.decode(ended.result, type=list[str]))))
+    found = await run.value("changed_files", list[str], _stat_files, agent.folder, named, work_folder, since)
+    return tuple(dict.fromkeys((*history.changed, *found)))
 
 
-async def _stat_files(args: ChangedFilesArgs, folder: Folder) -> StepEnded:
-    found = list(await folder.changed_in(args.work_folder, args.since)) if args.work_folder else []
-    for fact in await folder.facts(args.named):
-        is_new = fact.modified_at is not None and fact.modified_at >= args.since
+async def _stat_files(folder: Folder, named: Sequence[str], work_folder: str, since: float) -> list[str]:
+    found = list(await folder.changed_in(work_folder, since)) if work_folder else []
+    for fact in await folder.facts(named):
+        is_new = fact.modified_at is not None and fact.modified_at >= since
         if fact.exists and fact.is_inside and fact.is_file and fact.is_touched and is_new and not fact.is_kept:
             found.append(fact.path)
-    return StepEnded(step="changed_files", result=Raw(json.encode(found)))
+    return found
 
 
 def paths_named(notes: Iterable[str]) -> tuple[str, ...]:

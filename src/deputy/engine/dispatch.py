@@ -1,22 +1,37 @@
-"""Which flow a run has, told by how it began."""
+"""The workflow of a run: an approval to resume, the declared hooks, and the flow of its kind."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from deputy.core.events import Requested, RunOpened
-from deputy.engine.call import DELEGATE, run_call, run_parent
+from deputy.core.events import Requested, Resumed, Returned, RunOpened
+from deputy.core.state import RESUME_APPROVAL
+from deputy.engine.approvals import ask_person
+from deputy.engine.call import DELEGATE, not_approved, run_call, run_parent
 from deputy.engine.delegate import delegate
 from deputy.engine.refine import REFINE, refine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.events import Event
     from deputy.core.outcome import Outcome
+    from deputy.core.state import State
     from deputy.engine.ports import RunContext, RunStart
     from deputy.engine.services import Services
 
 
 async def run_workflow(run: RunContext, start: RunStart, services: Services) -> Outcome:
-    """Carry out a run, whatever it is."""
+    """Execute a run; a denied resume keeps the old outcome, and a hook may end the run before it works."""
+    if not await _may_resume(run, services) and (before := outcome_before(run)) is not None:
+        return before
+    # A start that comes from the caller is not masked yet, as in the journal.
+    start = services.keys.mask_event(start)
+    for hook in services.before_run:
+        outcome = await hook(run, start)
+        if outcome is not None:
+            return outcome
     match start:
         case Requested():
             return await delegate(run, start, services)
@@ -28,3 +43,37 @@ async def run_workflow(run: RunContext, start: RunStart, services: Services) -> 
             return await run_parent(run, start, services)
         case _:
             assert_never(start)
+
+
+async def _may_resume(run: RunContext, services: Services) -> bool:
+    """Whether the last resume needs no approval, or a person approves it."""
+    resumed = next((one.event for one in reversed(run.history) if isinstance(one.event, Resumed)), None)
+    if not run.state.round or resumed is None or resumed.request is None:
+        return True
+    verdict = await ask_person(
+        run,
+        RESUME_APPROVAL,
+        resumed.request,
+        begun="started",
+        emit=partial(services.emit, run),
+        approval=services.approval,
+        approval_timeout_seconds=resumed.approval_timeout_seconds,
+    )
+    return verdict.is_yes
+
+
+def outcome_before(run: RunContext) -> Outcome | None:
+    """The outcome of the previous round; None in the first."""
+    return _last_outcome([one.event for one in run.history])
+
+
+def unapproved_ending(state: State, events: Sequence[Event]) -> Outcome | None:
+    """The outcome of a run denied before it worked; None if it has begun and continues without."""
+    if any(key.endswith(RESUME_APPROVAL) for key in state.waits):
+        return _last_outcome(events)
+    is_begun = state.command != DELEGATE or state.started_at is not None
+    return None if is_begun or state.lineage is None else not_approved(state.lineage)
+
+
+def _last_outcome(events: Sequence[Event]) -> Outcome | None:
+    return next((event.outcome for event in reversed(events) if isinstance(event, Returned)), None)

@@ -1,4 +1,4 @@
-"""Many children at once: started as there is room, returned in the order they were asked for."""
+"""Run many children concurrently, with results in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -37,22 +37,18 @@ async def fan_out(
     is_counted: bool = True,
     context_digests: Mapping[str, str] | None = None,
 ) -> tuple[Result, ...]:
-    """Hand each task to a child of its own; one that fails never stops the others.
+    """Run each task in a child; a failed child does not stop the others.
 
-    In a later round those of earlier ones go on where they did not complete, each with what is said to it. Context
-    files must have the digests that a person has approved.
+    A later round restarts unfinished children of earlier rounds with their messages. Context files must have the
+    approved digests.
     """
     gate = asyncio.Semaphore(concurrency)
-    lineage = run.state.lineage
-    if lineage is None:
-        raise TypeError("a run that was never born has no children")
-
-    # In a later round the children of the earlier ones go on and are joined again, not spawned anew.
+    # A later round restarts and joins the children of earlier rounds instead of spawning new ones.
     before = {
         record.key.rpartition("/")[2]: record.event.child for record in run.history if isinstance(record.event, Spawned)
     }
 
-    # All ids are there before the first child is, so that children are born in the order of their tasks.
+    # Draw all ids before the first spawn, so that children start in the order of their tasks.
     ids = await _drawn(run, key, len(tasks))
 
     async def one(index: int, task: Task) -> Result:
@@ -63,7 +59,7 @@ async def fan_out(
             if context_digests and task.context:
                 approved = {path: context_digests.get(path, "") for path in task.context}
                 options = structs.replace(options, context_digests=approved)
-            requested = _requested(task, options, session_id, lineage, grant, model, is_counted=is_counted)
+            requested = _requested(task, options, session_id, run.lineage, grant, model, is_counted=is_counted)
             child = before.get(name)
             if child is None:
                 child = await run.spawn(name, requested)
@@ -77,12 +73,11 @@ async def fan_out(
 
 
 def ids_key(key: str, after: int = 0) -> str:
-    """Under which key ids are drawn, after so many; the first of what is done once the tasks may be started."""
+    """Key of the id batch that starts at this index; its presence means that the fan-out was approved."""
     return f"{key}:ids.{after}"
 
 
 async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
-    """An id for each child, in records of a bounded size."""
     ids: list[str] = []
     while len(ids) < count:
         ids += await run.new_ids(ids_key(key, len(ids)), min(_IDS_AT_ONCE, count - len(ids)))

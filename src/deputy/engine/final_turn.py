@@ -1,4 +1,4 @@
-"""Soft limits: when one is reached, the subagent gets one last turn to hand in what it has."""
+"""Soft limits: when one is reached, the subagent gets a final turn to report what it has."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 
 from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset, UserMessage
-from deputy.core.events import FinalTurnBegun, ModelCallBegun, StepLost
+from deputy.core.events import FinalTurnBegun, ModelCallBegun
 from deputy.core.limits import (
     FINAL_TURN_OUTPUT_TOKENS,
-    FINAL_TURN_SECONDS,
     Amount,
     Part,
     budget_is_spent,
@@ -25,7 +24,7 @@ from deputy.core.limits import (
 from deputy.engine.budget import amount
 from deputy.engine.history import CHARACTERS_PER_TOKEN, raw
 from deputy.engine.prompts import prompt
-from deputy.engine.turn import TurnArgs, TurnView, call_model
+from deputy.engine.turn import TurnInput, call_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
 
 _DROPPED = "[This result was dropped to make room for your report.]"
 _CLEARLY_BELOW = 0.6
-"""How much of what was too much is tried next: our counts and the provider's differ."""
+"""Factor for the retry after the provider refused the context, because its token count differs from ours."""
 
 
 def reached_limit(run: RunContext, history: History, agent: AgentContext) -> Error | None:
-    """The limit that calls for the last turn now, if one does."""
+    """The limit that requires the final turn now; None if there is none."""
     soft = agent.soft_deadline(run)
     if soft is not None and run.now() >= soft:
         return time_is_up(agent.seconds)
@@ -58,37 +57,35 @@ def reached_limit(run: RunContext, history: History, agent: AgentContext) -> Err
 
 
 def _windows(history: History, agent: AgentContext) -> list[int]:
-    """How much the model can hold, as far as anybody said so."""
     return [window for window in (agent.window, history.window) if window is not None]
 
 
 def budget_warning(history: History, agent: AgentContext) -> str:
-    """What the subagent is told, once, when most of a budget is used; nothing before and after."""
+    """A warning for the subagent, given once, when most of a budget is used; else empty."""
     warned = [use for use, level in _limit_levels(history, agent) if level == "warned"]
     if history.is_warned or not warned:
         return ""
     history.is_warned = True
     shares = " and ".join(f"{priced(use.resource, use.used)} of {priced(use.resource, use.cap)}" for use in warned)
     own = amount(history.usage)
-    who = "You" if all(use.used == getattr(own, use.resource) for use in warned) else "You and others who draw on it"
+    who = "You" if all(use.used == getattr(own, use.resource) for use in warned) else "You and other subagents"
     return f"{who} have used {shares} of your budget: finish what matters most, and report."
 
 
 def _limit_levels(history: History, agent: AgentContext) -> Iterator[tuple[BudgetUse, LimitLevel]]:
-    """Where each budget stands, its own and those of the tree, of which the last turn must still be paid.
+    """The level of each budget of the run and its tree; the final turn must still fit in.
 
-    The sums are those that the last model call recorded: they are the same when the run is replayed, which a purse's
-    are not.
+    Uses the sums recorded by the last model call, which are the same on replay; those of the ledger are not.
     """
     if not history.budgets:
         return
     output = max(agent.settings.max_output_tokens or 0, FINAL_TURN_OUTPUT_TOKENS)
-    # The conversation is paid for twice: in the turn that may come before the last one, and in the last one.
+    # The conversation is sent twice: in the turn before the final one, and in the final one.
     given = 2 * history.tokens
     last = Amount(tokens=given + output, requests=1, cost=agent.max_cost_nanos(given, output))
     for use in history.budgets:
         needed: int | None = getattr(last, use.resource)
-        # Where no price is known, no call is made under a cap on cost; and children are not what a last turn needs.
+        # Without a known price no call is made under a cost cap, and a final turn spawns no children.
         if needed:
             yield use, budget_limit(use.cap, needed).level(use.used)
 
@@ -96,17 +93,16 @@ def _limit_levels(history: History, agent: AgentContext) -> Iterator[tuple[Budge
 async def run_final_turn(
     run: RunContext, history: History, agent: AgentContext, why: Error, *, is_full: bool = False
 ) -> str:
-    """The last turn, without tools, within its own bounds; what it says, or what was said before.
+    """Run the final turn, without tools; returns its text, or the last text before it.
 
-    `is_full` says that the provider refused the conversation as it is, whatever we believe its window to be.
+    `is_full` means that the provider refused the context, whatever window we assume.
     """
     await run.record(f"final_turn:{history.turn}", FinalTurnBegun(limit=why.type, reason=why.message))
     words = prompt("final_turn").format(reason=final_turn_message(why))
     call = f"{run.run}:final_turn:{history.turn}"
     last = fitted(history, agent, words, is_full=is_full)
-    view = TurnView(
-        label=agent.label,
-        model=agent.model,
+    turn = TurnInput(
+        agent=agent,
         conversation=last.conversation,
         toolset=Toolset(),
         settings=structs.replace(
@@ -114,45 +110,31 @@ async def run_final_turn(
         ),
         tokens=last.tokens,
         estimate=last.estimate,
-        window=agent.window,
-        ledger=agent.ledger,
-        max_cost_nanos=agent.max_cost_nanos,
-        seconds=_seconds_left(run, agent),
-        limit=agent.seconds,
-        emit=agent.emit,
-        redactor=agent.redactor,
+        seconds=agent.final_turn_seconds(run),
     )
-    ended = await run.step(
-        f"final_turn:{history.turn}:model",
-        call_model,
-        TurnArgs(turn=history.turn, model=agent.model.name),
-        view=view,
-        begun=ModelCallBegun(model=agent.model.name, call=call),
-    )
-    if isinstance(ended, StepLost):
-        return history.text
+    begun = ModelCallBegun(model=agent.model.name, call=call)
+    ended = await run.step(f"final_turn:{history.turn}:model", call_model, turn, begun=begun)
     message = history.append_reply(ended)
     agent.emit_tokens(history.usage)
     return message.text if message is not None and message.text else history.text
 
 
 class FinalTurn(NamedTuple):
-    """What the last turn is asked with: a conversation of about so many tokens, and room for the answer."""
+    """The conversation of the final turn and its output limit."""
 
     conversation: Conversation
     tokens: int
     estimate: int
-    """The same by our own count alone."""
     output: int
 
 
 def fitted(history: History, agent: AgentContext, words: str, *, is_full: bool) -> FinalTurn:
-    """The conversation with the oldest tool results dropped until the last turn fits, and its words said."""
+    """The conversation plus the final prompt, with the oldest tool results dropped until it fits."""
     messages = history.conversation.messages
     parts = [_part(message, first=index == 0) for index, message in enumerate(messages)]
     fixed = agent.overhead() + (len(history.conversation.system) + len(words)) // CHARACTERS_PER_TOKEN
     guessed = fixed + sum(part.tokens for part in parts)
-    # The provider counts and we guess: what we guess is stretched to what it last counted.
+    # Scale our estimate to the provider's last count.
     stretch = max(1.0, history.tokens / max(1, guessed))
     room = _room(history, agent, is_full=is_full)
     dropped: frozenset[int] = frozenset()
@@ -168,17 +150,12 @@ def fitted(history: History, agent: AgentContext, words: str, *, is_full: bool) 
 
 
 def _room(history: History, agent: AgentContext, *, is_full: bool) -> int | None:
-    """How many tokens the last turn may have in all; None where nothing is known to bound it."""
+    """The tokens available for the final turn; None if unbounded."""
     rooms = _windows(history, agent)
     if is_full:
         rooms = [int(min([*rooms, history.tokens]) * _CLEARLY_BELOW)]
     left = agent.ledger.remaining("tokens")
     return min((*rooms, *(() if left is None else (max(0, left),))), default=None)
-
-
-def _seconds_left(run: RunContext, agent: AgentContext) -> float:
-    deadline = agent.deadline(run)
-    return FINAL_TURN_SECONDS if deadline is None else max(0.001, min(FINAL_TURN_SECONDS, deadline - agent.clock()))
 
 
 def _part(message: Message, *, first: bool) -> Part:

@@ -1,4 +1,4 @@
-"""A subagent's conversation in memory, with what it has used, noted and repeated so far."""
+"""The message history of one agent, with usage, notes and repeated calls."""
 
 from __future__ import annotations
 
@@ -46,57 +46,52 @@ if TYPE_CHECKING:
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
 RESULTS_SUFFIX = ":results"
-"""How the keys end under which subtasks that were asked for in text are told of."""
+"""Key suffix of the results of subtasks that were requested in text."""
 FINAL_TURN = "final_turn:"
-"""What the keys of a last turn have in them."""
+"""Part of the keys of a final turn."""
 
 
 class History:
-    """What has been said, and the sums that limits are measured against."""
+    """The conversation and the totals that limits are measured against."""
 
     def __init__(self, system: str, overhead: int = 0) -> None:
         self.conversation = Conversation(system)
         self.turn = 0
         self.tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
-        """How full the context is: what the provider last counted, and an estimate of what came after."""
+        """Context size: the provider's last count plus an estimate of what was added since."""
         self.estimate = self._empty = overhead + estimated_tokens(text_size(system))
-        """Our own estimate of how many tokens the next request sends, whatever a provider says."""
+        """Our own estimate of the next request's tokens."""
         self.window: int | None = None
-        """What the model can hold, where its provider said so when it was too much."""
+        """The context window that the provider reported in an error."""
         self.budgets: Sequence[BudgetUse] = ()
-        """What was last known to be used of its budgets and of those that it shares with others."""
+        """The last recorded use of the run's and its tree's budgets."""
         self.warnings: tuple[str, ...] = ()
-        """What the task should have come with, and did not."""
+        """Warnings for the outcome."""
         self.is_warned = False
-        """Whether the model was told that its budget comes to an end."""
+        """Whether the budget warning was given."""
         self.is_nearly_full = False
-        """Whether watchers were told that its context comes to an end."""
+        """Whether the warning about a nearly full context was given."""
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
         self.passed: PassedContext | None = None
-        """What of a parent's context the task came with."""
         self.malformed = 0
-        """How often it did so in a way that cannot be carried out."""
         self.continuations = 0
-        """How often it asked for subtasks."""
         self.earlier: list[EarlierResult] = []
-        """What its subtasks came to."""
         self.text = ""
-        """The last thing the model said in words."""
         self.repeats: Counter[int] = Counter()
-        """How often each call had each result, by a hash of both."""
+        """Count of each call with each result, by hash."""
         self.changed: dict[str, None] = {}
         self.has_acted = False
-        """Whether something was begun that could have an effect, so that the work must not be begun again."""
+        """Whether a call with side effects began, so that the work must not be repeated."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether the model spoke last, so that it has nothing to answer."""
+        """Whether the last message is the model's."""
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
 
     def start_over(self) -> None:
-        """Begin the conversation anew; what was used and noted until now stays."""
+        """Clear the conversation; totals and notes stay."""
         system = self.conversation.system
         self.conversation = Conversation(system)
         self.estimate = self._empty
@@ -104,15 +99,15 @@ class History:
     def append_user_message(
         self, text: str, warnings: tuple[str, ...] = (), passed: PassedContext | None = None
     ) -> None:
-        """The caller says something."""
+        """Append a user message."""
         self.warnings += warnings
         self.passed = passed or self.passed
         self._append(UserMessage(text=text), text_size(text))
 
     def append_reply(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
-        """The model answered, or failed to; what it used counts either way.
+        """Append the model's message, if the call succeeded, and count its usage.
 
-        In a last turn it may have been asked with less than all, and what its provider counted is not how full it is.
+        The provider's count of a final turn is ignored, because that turn may have dropped messages.
         """
         self.turn += 1
         self.usage += ended.usage
@@ -133,24 +128,24 @@ class History:
         return message
 
     def get(self, results: Sequence[ToolResult]) -> None:
-        """The tools of a turn gave their results, one for each call and in their order."""
+        """Append the tool results of a turn, in the order of the calls."""
         self._append(ToolMessage(results=tuple(results)), sum(text_size(result.content) for result in results))
 
     def repeated(self, call: ToolCall, result: ToolResult) -> int:
-        """How often this call has now had this result."""
+        """Count and return how often this call had this result."""
         text = json.encode([call.name, call.arguments, unwrap_untrusted(result.content)], order="deterministic")
         self.repeats[hash(text)] += 1
         return self.repeats[hash(text)]
 
     def add_usage(self, calls: Sequence[ToolCall], used: Sequence[ToolCallResult]) -> None:
-        """Remember what outlives the conversation: notes, and files that were written."""
+        """Keep notes and changed files."""
         for call, (result, changed) in zip(calls, used, strict=True):
             if call.name == NOTE and not result.is_error:
                 self.notes.append(str(call.arguments["content"]))
             self.changed.update(dict.fromkeys(changed))
 
     def learn(self, text: str) -> None:
-        """It was told what its subtasks came to, in the form that `engine.subtasks` tells it."""
+        """Keep the results of subtasks, in the form that `engine.subtasks` writes."""
         self.continuations += 1
         self.earlier += results_in(unwrap_untrusted(text))
 
@@ -161,7 +156,7 @@ class History:
 
 
 def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> History:
-    """The conversation that earlier rounds of a run have left, whole: every call has a result."""
+    """Rebuild the history from the records of earlier rounds; every call gets a result."""
     history = History(system, overhead)
     pending: dict[str, ToolCall] = {}
     results: dict[str, ToolResult] = {}
@@ -186,11 +181,11 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> His
                 results[result.call_id] = result
                 history.changed.update(dict.fromkeys(record.event.changed))
             case QuestionAnswered(topic=topic, body=body) if topic == ANSWER and not (pending or is_unanswered(body)):
-                # The answer to a question at the end of an answer; one that was asked with the tool is its result.
+                # The answer to a question in the text; the answer to the Ask tool is that call's result.
                 history.append_user_message(_words(body))
             case Noted(content=content):
                 history.notes.append(content)
-            # In a round that only ended it nothing was said: what it asked may still be answered in a later one.
+            # A dismissing round adds no message; its question may be answered in a later round.
             case Resumed(message=raw, is_dismissed=False):
                 answer = None if raw is UNSET else json.decode(raw, type=str)
                 answered = _answering(answer, pending, results)
@@ -207,7 +202,7 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> His
 
 
 def _of_rounds_that_worked(records: Sequence[Record]) -> Iterator[Record]:
-    """The records, without the beginnings of earlier rounds that nobody let begin; the last one is at work."""
+    """The records, without the Resumed events of denied earlier rounds."""
     last = max((record.event.round for record in records if isinstance(record.event, Resumed)), default=0)
     unsaid = not_begun(records) - {last}
     for record in records:
@@ -216,7 +211,7 @@ def _of_rounds_that_worked(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def _answering(answer: str | None, pending: Mapping[str, ToolCall], results: dict[str, ToolResult]) -> bool:
-    """Give an answer to the call that asks for one; whether there was such a call."""
+    """Use an answer as the result of the pending Ask call; whether there was one."""
     asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
     if asked is not None and answer is not None:
         results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=answer)
@@ -228,7 +223,6 @@ def _may_have_acted(record: Record) -> bool:
 
 
 def _subtask_results(record: Record) -> str | None:
-    """What a record says that subtasks came to; None when it does not."""
     match record.event:
         case MessageAdded() as event if record.key.endswith(RESULTS_SUFFIX):
             return words_of(event)
@@ -239,12 +233,12 @@ def _subtask_results(record: Record) -> str | None:
 
 
 def user_message(text: str, warnings: tuple[str, ...] = (), passed: PassedContext | None = None) -> MessageAdded:
-    """Something the caller says, as the journal keeps it."""
+    """A user message as an event."""
     return MessageAdded(message=raw(UserMessage(text=text)), warnings=warnings, passed=passed)
 
 
 def words_of(event: MessageAdded) -> str:
-    """What the caller said."""
+    """The text of a user message event."""
     return json.decode(event.message, type=UserMessage).text
 
 
@@ -254,7 +248,7 @@ def _words(body: Raw) -> str:
 
 
 def raw(message: Message | ToolResult) -> Raw:
-    """A message as the journal keeps it."""
+    """A message as stored JSON."""
     return Raw(json.encode(message))
 
 

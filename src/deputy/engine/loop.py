@@ -1,15 +1,16 @@
-"""Model, tools, again, until there is a report."""
+"""The native loop: model call, tool calls, again, until there is a report."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, structs
 
+from deputy.core.contract import Return
 from deputy.core.errors import Error
-from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun, StepLost
+from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun
 from deputy.core.limits import nearly_full, repeats_itself
-from deputy.core.messages import UNANSWERED_CALL, is_unanswered
+from deputy.core.messages import UNANSWERED_CALL
 from deputy.core.progress import Progress
 from deputy.core.subtask.subtask_result import read_report
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
@@ -17,7 +18,7 @@ from deputy.engine.history import ASK, RESULTS_SUFFIX, user_message, words_of
 from deputy.engine.prompts import prompt
 from deputy.engine.subtasks import answer_in_words
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
-from deputy.engine.turn import TurnArgs, TurnView, call_model
+from deputy.engine.turn import TurnInput, call_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,15 +38,19 @@ _LIMITS = frozenset({"timeout", "context_exhausted", "budget"})
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """How a conversation came to rest: answered, at a limit, at a failure, or at a question."""
+    """How a loop ended: answered, at a limit, failed, with a question, or with a return that breaks the contract."""
 
-    kind: Literal["answered", "limited", "failed", "asked"]
+    kind: Literal["answered", "limited", "failed", "asked", "invalid"]
     text: str
     error: Error | None = None
+    returned: Return | None = None
+    """The checked return, if the contract asks for one."""
+    liberties: tuple[str, ...] = ()
+    """Deviations from the contract that were accepted."""
 
 
 async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Report:
-    """Let the model work with its tools until it reports, asks, fails or reaches a limit."""
+    """Run turns until the model reports, asks, fails or reaches a limit."""
     pieces: list[str] = []
     agent = structs.replace(agent, history=history)
     toolset = agent.toolset()
@@ -54,31 +59,17 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
         if limit is not None:
             return await _limited(run, history, agent, limit)
         call = f"{run.run}:{history.turn}"
-        view = TurnView(
-            label=agent.label,
-            model=agent.model,
+        turn = TurnInput(
+            agent=agent,
             conversation=history.conversation,
             toolset=toolset,
             settings=structs.replace(agent.settings, idempotency_key=call),
             tokens=history.tokens,
             estimate=history.estimate,
-            window=agent.window,
-            ledger=agent.ledger,
-            max_cost_nanos=agent.max_cost_nanos,
             seconds=agent.seconds_left(run),
-            limit=agent.seconds,
-            emit=agent.emit,
-            redactor=agent.redactor,
         )
-        ended = await run.step(
-            f"model:{history.turn}",
-            call_model,
-            TurnArgs(turn=history.turn, model=agent.model.name),
-            view=view,
-            begun=ModelCallBegun(model=agent.model.name, call=call),
-        )
-        if isinstance(ended, StepLost):
-            raise TypeError("a model call may be repeated and is never lost")
+        begun = ModelCallBegun(model=agent.model.name, call=call)
+        ended = await run.step(f"model:{history.turn}", call_model, turn, begun=begun)
         message = history.append_reply(ended)
         agent.emit_tokens(history.usage)
         _watch_size(run, history, agent)
@@ -103,7 +94,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
 
 
 async def _continued(run: RunContext, history: History, agent: AgentContext, text: str) -> Report | None:
-    """Carry out the subtasks that an answer asks for in words; a report when it is an end."""
+    """Run the subtasks that an answer requests in text; else return the answer as a report."""
     asked = None if agent.subtasks is None else read_report(text)
     if asked is None:
         return _answered(text)
@@ -116,29 +107,27 @@ async def _continued(run: RunContext, history: History, agent: AgentContext, tex
 
 
 async def append_user_message(run: RunContext, history: History, key: str, text: str) -> None:
-    """Say something to the model, on the record; what was said there before stands."""
+    """Record a user message and append it; on replay the recorded text is used."""
     history.append_user_message(words_of(await run.record(key, user_message(text))))
 
 
 async def ask_person(run: RunContext, history: History, agent: AgentContext, question: str) -> bool:
-    """Put the question of an answer to whoever can be asked, and say what they answer; the clock stands still.
+    """Ask a person the question at the end of an answer, and append the reply; the time limit is paused.
 
-    Where nobody can be asked or nobody answers that is False, and the work ends with the question.
+    False if no person can be asked or no answer comes: then the run ends with the question.
     """
     key = f"question:{history.turn}"
     if not (agent.can_ask or run.recorded_question(key) is not None):
         return False
     agent.emit(Progress(event="waiting", label=agent.label, content=question))
-    body = await run.recv(key, ANSWER, question)
-    if is_unanswered(body):
-        return False
-    answer = json.decode(body)
-    history.append_user_message(answer if isinstance(answer, str) else json.encode(answer).decode())
-    return True
+    answer = await run.ask(key, question)
+    if answer is not None:
+        history.append_user_message(answer)
+    return answer is not None
 
 
 async def continue_history(run: RunContext, history: History) -> bool:
-    """Take up the conversation that earlier rounds have left; False when they did not come to say the task."""
+    """Continue the conversation of earlier rounds; False if none of them has sent the task yet."""
     if not any(isinstance(record.event, MessageAdded) for record in run.history):
         return False
     if history.is_answered:
@@ -149,7 +138,7 @@ async def continue_history(run: RunContext, history: History) -> bool:
 async def _use_tools(
     run: RunContext, history: History, agent: AgentContext, message: AssistantMessage
 ) -> Report | None:
-    """Carry the calls out and put their results into the conversation; a report when that ends the work."""
+    """Run the tool calls and append their results; a report if the loop ends here."""
     calls = message.calls
     question = None if agent.can_ask else next(_unanswerable(run, history, calls), None)
     if question is not None:
@@ -174,14 +163,14 @@ def _asked(call: ToolCall) -> Report:
 
 
 def _unanswerable(run: RunContext, history: History, calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
-    """The questions that nobody can be asked; one that was put before is answered by whoever goes on with it."""
+    """Ask calls without a person to ask; a question that was recorded before still gets its answer."""
     for index, call in enumerate(calls):
         if call.name == ASK and run.recorded_question(f"{tool_key(history.turn, index)}:{ANSWER}") is None:
             yield call
 
 
 def _warned(result: ToolResult, times: int) -> ToolResult:
-    warning = f"You have had this result {times} times. Do something else, or report what you have."
+    warning = f"You have received this result {times} times. Do something else, or report what you have."
     return _with(result, warning if times >= WARN_REPEATS else "")
 
 
@@ -210,9 +199,8 @@ def _answered(text: str) -> Report:
 
 
 def _watch_size(run: RunContext, history: History, agent: AgentContext) -> None:
-    """Warn, once, when the context of a subtask comes to its end."""
-    lineage = run.state.lineage
-    if agent.window is None or lineage is None or not lineage.subtask_depth:
+    """Warn once when the context of a subtask is nearly full."""
+    if agent.window is None or not run.lineage.subtask_depth:
         return
     warning = nearly_full(history.tokens, agent.window)
     if warning and not history.is_nearly_full:
@@ -225,7 +213,7 @@ def _cut() -> Error:
     return Error(
         type="output_limit",
         code="OUTPUT_LIMIT",
-        message=f"The answer was still cut at the output limit after it was asked {CONTINUE_TIMES} times to go on.",
+        message=f"The answer still exceeded the output limit after {CONTINUE_TIMES} requests to continue it.",
         recoverable=True,
         recommendation="Ask for less at once, or raise max_output_tokens.",
     )
@@ -235,7 +223,7 @@ def _empty(model: str) -> Error:
     return Error(
         type="provider",
         code="NO_ANSWER",
-        message=f"{model} gave no answer and no reason.",
+        message=f"{model} returned neither an answer nor an error.",
         recoverable=True,
         recommendation="Try again, or another model.",
     )

@@ -1,4 +1,4 @@
-"""What a run that did not get to its own end has to show: notes, usage, its last words."""
+"""The partial result of an interrupted run: a fold of its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deputy.core.outcome import Artifact, Partial, shortened
 from deputy.core.results import results_markdown
 from deputy.core.subtask.context_settings import PassedContext
 from deputy.engine.ports import Worktree, WorktreeChanges
-from deputy.engine.worktree_records import place_after, unchanged_worktree, with_work
+from deputy.engine.worktree import place_after, unchanged_worktree, with_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from deputy.core.results import Result
     from deputy.core.state import State
 
-    Told = TypeVar("Told", bound=Outcome)
+    AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
 
 
 _HAS_TEXT = b'"type":"text"'
 
 
 class PartialResult:
-    """What a run's events leave behind, gathered as they happen."""
+    """Folds a run's events into the fields of an outcome."""
 
     def __init__(self) -> None:
         self._notes: list[str] = []
@@ -43,10 +43,10 @@ class PartialResult:
         self._passed: PassedContext | None = None
         self._place: Worktree | WorktreeChanges | None = None
         self.is_use_unknown = False
-        """Whether a call was stopped before its provider told what it used."""
+        """Whether a model call was cancelled before its usage was reported."""
 
     def see(self, event: Event) -> None:
-        """One more event has happened."""
+        """Fold one event."""
         match event:
             case Noted():
                 self._notes.append(event.content)
@@ -68,11 +68,11 @@ class PartialResult:
 
     @property
     def place(self) -> Worktree | None:
-        """The place of the run's own that was not given back."""
+        """The worktree that was not closed."""
         return self._place if isinstance(self._place, Worktree) else None
 
-    def with_place(self, outcome: Told) -> Told:
-        """An outcome with what is known of the place of the run's own."""
+    def with_place(self, outcome: AnyOutcome) -> AnyOutcome:
+        """An outcome with the changes of the worktree."""
         match self._place:
             case Worktree() as place:
                 return with_work(outcome, unchanged_worktree(place))
@@ -82,9 +82,9 @@ class PartialResult:
                 return outcome
 
     def fields(self, state: State, now: float) -> dict[str, Any]:
-        """The fields that an outcome of any kind has from this."""
+        """The outcome fields from these events."""
         if state.lineage is None:
-            raise UsageError("run", state.run, "it must begin with what was asked for")
+            raise UsageError("run", state.run, "it must have a start event")
         return {
             "lineage": state.lineage,
             "report": "" if self._last_reply is None else last_words(self._last_reply),
@@ -100,7 +100,7 @@ class PartialResult:
 
 
 def last_words(event: ModelCallEnded) -> str:
-    """What the model said in this turn."""
+    """The text of a model call."""
     if event.message is UNSET:
         return ""
     return "".join(message.content for message in messages_in(event.message, "assistant"))
@@ -109,7 +109,7 @@ def last_words(event: ModelCallEnded) -> str:
 def late_ending(
     state: State, events: Iterable[Event], results: Sequence[Result], below: Iterable[State], now: float
 ) -> Partial:
-    """How a run ends whose time ran out while nobody brought it to its own end."""
+    """The outcome of an overdue run that its own process did not end."""
     partial = PartialResult()
     for event in events:
         partial.see(event)
@@ -117,20 +117,20 @@ def late_ending(
 
 
 def stopped_late(partial: PartialResult, state: State, results: Sequence[Result], now: float) -> Partial:
-    """What was found until a run's time was up, what those below it came to, and the way on."""
+    """The outcome at a timeout: what was found so far, or the results of the children."""
     fields = partial.fields(state, now)
     if not fields["report"] and results:
         fields["report"] = results_markdown(results)
     remedy = f"deputy resume {state.run}"
-    error = structs.replace(time_is_up(state.seconds), recommendation=f"Use what was found, or go on with: {remedy}")
+    error = structs.replace(time_is_up(state.seconds), recommendation=f"Use what was found, or continue with: {remedy}")
     summary = shortened(f"{STOPPED_LATE}: {error.message}")
     return Partial(**fields, summary=summary, errors=(error,), next_steps=remedy)
 
 
 STOPPED_LATE = "Stopped when its time was up"
-"""How the summary of such an ending begins."""
+"""The beginning of the summary at a timeout."""
 
 
-def with_all_below(outcome: Told, below: Iterable[State]) -> Told:
-    """The outcome with what all runs below used in its usage: what a piece of work took is the whole of it."""
+def with_all_below(outcome: AnyOutcome, below: Iterable[State]) -> AnyOutcome:
+    """The outcome with the usage of all descendants added."""
     return structs.replace(outcome, usage=reduce(add, (state.usage for state in below), outcome.usage))

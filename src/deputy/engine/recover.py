@@ -1,4 +1,4 @@
-"""What a dead process left behind, and what may be done about it. Says; does nothing."""
+"""Find orphaned, overdue and undelivered runs. Pure: it changes nothing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class RunStatus(Struct, frozen=True, kw_only=True):
-    """Where a run stands, and whether anybody is at work on it."""
+    """A run's state, and whether a process holds it."""
 
     state: State
     is_orphaned: bool
-    """Nobody is: its process ended, died, or has been silent for too long."""
+    """No process holds it: its process ended, died or stopped renewing the lease."""
     used: Usage | None = None
-    """What it and all runs below it have used, where that was summed."""
+    """The usage of the run and its descendants, if it was summed."""
 
     @property
     def usage(self) -> Usage:
-        """What the work took, as an outcome tells it: with all that is below, where that is known."""
+        """The usage as an outcome shows it: with descendants if known."""
         return self.state.usage if self.used is None else self.used
 
 
@@ -32,7 +32,7 @@ ShownStatus: TypeAlias = Literal["interrupted"] | str
 
 
 def shown_status(run_status: RunStatus) -> ShownStatus:
-    """A run's status as people see it: one that should be at work, and has nobody, is interrupted."""
+    """The status for display: a live run without a process is interrupted."""
     status = run_status.state.status
     if not run_status.is_orphaned or not run_status.state.is_live or status == "waiting":
         return "running" if status == "requested" else status
@@ -40,24 +40,24 @@ def shown_status(run_status: RunStatus) -> ShownStatus:
 
 
 class OrphanedRun(Struct, frozen=True, kw_only=True, tag="orphaned"):
-    """A run that nobody is at work on: it can go on from its last record."""
+    """A run without a process; it can continue from its last record."""
 
     state: State
     repeats: tuple[str, ...]
-    """Steps under way that are simply taken again."""
+    """Interrupted steps that are repeated."""
     unknown: tuple[str, ...]
-    """Steps under way that must not be: nobody knows what they did."""
+    """Interrupted steps that must not be repeated: their effects are unknown."""
 
 
 class Overdue(Struct, frozen=True, kw_only=True, tag="overdue"):
-    """A run past its deadline, whoever started it: it must end."""
+    """A run past its deadline; any process may end it."""
 
     state: State
     seconds: float
 
 
 class Undelivered(Struct, frozen=True, kw_only=True, tag="undelivered"):
-    """A result that has not reached whoever asked: it is kept until it does."""
+    """A result that has not reached its caller yet."""
 
     state: State
 
@@ -65,11 +65,11 @@ class Undelivered(Struct, frozen=True, kw_only=True, tag="undelivered"):
 RecoveryFinding: TypeAlias = OrphanedRun | Overdue | Undelivered
 
 GRACE_SECONDS = 5.0
-"""What a run past its deadline gets to end by itself."""
+"""The time that a run past its deadline gets to end by itself."""
 
 
 def find(statuses: Iterable[RunStatus], now: float) -> list[RecoveryFinding]:
-    """What should be seen to, in the order the runs began."""
+    """All findings, in the order the runs began."""
     ordered = sorted(statuses, key=lambda run_status: (run_status.state.requested_at, run_status.state.run))
     excused = _excused([run_status.state for run_status in ordered], now)
     found = (judge(run_status, now, is_excused=run_status.state.run in excused) for run_status in ordered)
@@ -77,24 +77,24 @@ def find(statuses: Iterable[RunStatus], now: float) -> list[RecoveryFinding]:
 
 
 def overdue(statuses: Iterable[RunStatus], now: float) -> list[State]:
-    """The runs past their deadline, those below before those above: what they came to is theirs to tell."""
+    """The overdue runs, descendants first, because their results belong to their callers."""
     late = [finding.state for finding in find(statuses, now) if isinstance(finding, Overdue)]
     return sorted(late, key=_depth, reverse=True)
 
 
 def unanswered(statuses: Iterable[RunStatus], now: float) -> list[State]:
-    """The runs that asked a person who did not answer in time."""
+    """The runs whose question was not answered in time."""
     states = (run_status.state for run_status in statuses)
     return [state for state in states if state.waits and state.answer_by is not None and state.answer_by <= now]
 
 
 def has_time_below(below: Iterable[State], now: float) -> bool:
-    """Whether somebody below still has time: a clock that stood still for a person goes on for longer than ours."""
+    """Whether a descendant still has time; a wait for a person extends a deadline."""
     return any(_has_time(state, now) for state in below)
 
 
 def _excused(states: Sequence[State], now: float) -> set[str]:
-    """The runs that have somebody below them who still has time."""
+    """The ancestors of runs that still have time."""
     parents = {state.run: state.parent for state in states}
     excused: set[str] = set()
     for state in states:
@@ -115,7 +115,7 @@ def _depth(state: State) -> int:
 
 
 def judge(run_status: RunStatus, now: float, *, is_excused: bool = False) -> RecoveryFinding | None:
-    """What is wrong with one run, if anything is; one that is excused waits for somebody who still has time."""
+    """The finding of one run; an excused run waits for a descendant that still has time."""
     state = run_status.state
     if not state.is_live:
         return None if state.is_delivered or state.status == "unborn" else Undelivered(state=state)
@@ -133,7 +133,7 @@ def judge(run_status: RunStatus, now: float, *, is_excused: bool = False) -> Rec
 
 
 def seconds_late(state: State, now: float) -> float:
-    """How long a run is past its deadline; one that waits for a person has a clock that stands still."""
+    """Seconds past the deadline; 0 while the run waits for a person."""
     deadline = None if state.lineage is None else state.lineage.deadline
     if deadline is None or state.status == "waiting":
         return 0.0

@@ -1,13 +1,15 @@
-"""The director–evaluator loop: one makes, the other judges, and what is said goes back to who makes it."""
+"""The director–evaluator loop: the evaluator's feedback goes back to the director until the work is accepted."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import UNSET, Raw, Struct, json
+from msgspec import UNSET, Raw, json
 
 from deputy.core.errors import Error, passed_up, remedy
-from deputy.core.events import Joined, Requested, Resumed, Spawned, Started, StepEnded, StepLost, ValueDrawn
+from deputy.core.events import Joined, Requested, Resumed, Spawned, Started, StepEnded, ValueDrawn
+from deputy.core.fallback import NATIVE
 from deputy.core.outcome import Completed, Failed, Partial, shortened
 from deputy.core.refinement import (
     VERDICT_SCHEMA,
@@ -25,8 +27,6 @@ from deputy.core.refinement import (
 )
 from deputy.core.request import GrantRequest, Request, task_hop
 from deputy.core.task import MAX_OUTPUT_TOKENS, TaskOptions
-from deputy.engine.delegate import NATIVE
-from deputy.engine.ports.evaluator_scripts import Scripts
 from deputy.engine.prompts import prompt
 from deputy.engine.untrusted import wrap_untrusted
 
@@ -45,19 +45,19 @@ _ROUND = "round"
 
 
 class _Stop(NamedTuple):
-    """Why the loop ended, and the errors of whoever did not get to an end of its own."""
+    """Why the loop ended, and the errors of a child that failed."""
 
     why: Ending
     errors: tuple[Error, ...] = ()
 
 
 async def refine(run: RunContext, start: RunOpened, services: Services) -> Outcome:
-    """Have a piece of work made and judged until it is good enough, or a bound is reached; the best round is kept."""
+    """Run rounds of making and judging until the work is accepted or a limit is reached; keeps the best round."""
     if start.arguments is UNSET:
-        raise TypeError("a refinement has what it was called with among its arguments")
+        raise TypeError("a refinement needs arguments")
     call = json.decode(start.arguments, type=Refinement)
     with services.tracking(run):
-        # Its rounds bound how many it spawns.
+        # The number of rounds already limits its spawns.
         await services.open_ledger(run, start.grant.budget, None, counts_own=False)
         await run.record("started", Started(backend=NATIVE, model=start.model))
         rounds, stop = await _Loop(run, start, call, services).run()
@@ -65,7 +65,7 @@ async def refine(run: RunContext, start: RunOpened, services: Services) -> Outco
 
 
 def rounds_of(records: Iterable[Record]) -> list[Round]:
-    """The rounds that a run's records tell of."""
+    """The rounds in a run's records."""
     return [
         json.decode(record.event.result, type=Round)
         for record in records
@@ -74,18 +74,18 @@ def rounds_of(records: Iterable[Record]) -> list[Round]:
 
 
 def ending_of(rounds: Sequence[Round], limit: int) -> Ending:
-    """Why a loop ended that has ended with these rounds."""
+    """Why a loop with these rounds ended."""
     return ended(rounds, limit) or "stopped"
 
 
 class _Loop:
-    """One loop at work. In a later round of its run it goes on where the earlier ones stopped."""
+    """The loop; in a later round of its run it continues where the earlier one stopped."""
 
     def __init__(self, run: RunContext, start: RunOpened, call: Refinement, services: Services) -> None:
         self._run = run
         self._start = start
         self._call = call
-        self._workshop = services
+        self._services = services
         self._before = rounds_of(run.history)
         spawned = (record for record in run.history if isinstance(record.event, Spawned))
         known = {record.key.rpartition("/")[2]: record.event for record in spawned}
@@ -93,10 +93,10 @@ class _Loop:
         self._director = found.child if isinstance(found, Spawned) else None
         self._said = _said(run.history)
         self._is_unjudged = _is_unjudged(run.history, self._director)
-        """Whether an earlier round of the run was stopped over what the director had made."""
+        """Whether an earlier round stopped before the director's work was judged."""
 
     async def run(self) -> tuple[list[Round], _Stop]:
-        """Make and judge, again and again."""
+        """Run rounds until the loop ends."""
         rounds: list[Round] = []
         while True:
             number = len(self._before) + len(rounds) + 1
@@ -121,7 +121,7 @@ class _Loop:
                 return [*self._before, *rounds], _Stop(why)
 
     async def _made(self, number: int, last: Round | None) -> Outcome:
-        """What the director makes, in its own conversation from the first round to the last."""
+        """The director's work; all rounds share its conversation."""
         if self._director is None:
             task = prompt(DIRECTOR).format(task=self._start.prompt)
             tools = None if self._call.tools is None else frozenset(self._call.tools)
@@ -137,7 +137,7 @@ class _Loop:
         else:
             words = self._feedback(None if self._is_unjudged else last)
             self._is_unjudged = False
-            # Unless there is something to say, what it has completed stands and is judged.
+            # Without feedback the completed work stands and is judged.
             await self._run.restart_child(_restart_key(number), self._director, words, force=words is not None)
         return await self._run.join(f"{_ROUND}:{number}:made", self._director)
 
@@ -146,15 +146,15 @@ class _Loop:
         self._said = ""
         if last is not None:
             text = wrap_untrusted(
-                last.verdict.feedback or "It is not good enough.", EVALUATOR, self._workshop.world.random_string
+                last.verdict.feedback or "It is not good enough.", EVALUATOR, self._services.world.random_string
             )
             parts.insert(
-                0, f"The evaluator did not accept it. Make it better, and answer with the whole of it.\n\n{text}"
+                0, f"The evaluator did not accept your work. Improve it and answer with the complete work.\n\n{text}"
             )
         return "\n\n".join(parts) or None
 
     async def _judged(self, number: int, work: str) -> tuple[Verdict, Outcome | None]:
-        """What the evaluator says of a round's work, and how it ended where it is an agent."""
+        """The verdict on a round, and the evaluator's outcome if it is an agent."""
         evaluator: Evaluator = self._call.evaluator
         match evaluator:
             case ScriptEvaluator():
@@ -163,7 +163,7 @@ class _Loop:
                 task = prompt(EVALUATOR).format(
                     task=self._start.prompt,
                     criteria=evaluator.criteria,
-                    work=wrap_untrusted(work, DIRECTOR, self._workshop.world.random_string),
+                    work=wrap_untrusted(work, DIRECTOR, self._services.world.random_string),
                 )
                 key = f"{_ROUND}:{number}:{EVALUATOR}"
                 model = evaluator.model or self._start.model
@@ -173,28 +173,23 @@ class _Loop:
                 outcome = await self._run.join(f"{_ROUND}:{number}:judged", await self._run.spawn(key, asked))
                 if isinstance(outcome, Completed):
                     return verdict_of_report(outcome.report), outcome
-                return Verdict(success=False, feedback=f"The evaluator came to no verdict: {outcome.summary}"), outcome
+                return Verdict(success=False, feedback=f"The evaluator gave no verdict: {outcome.summary}"), outcome
 
     async def _scripted(self, number: int, work: str, evaluator: ScriptEvaluator) -> ScriptOutput:
-        if self._workshop.scripts is None:
-            raise TypeError("a script is only asked for where scripts can be run")
-        view = _ScriptView(scripts=self._workshop.scripts, work=work, owner=self._run.run)
-        ended = await self._run.step(f"{_ROUND}:{number}:script", _run_script, evaluator, view=view)
-        if isinstance(ended, StepLost) or ended.result is UNSET:
-            raise TypeError("judging may be repeated, is never lost and has a result")
-        return json.decode(ended.result, type=ScriptOutput)
+        if self._services.scripts is None:
+            raise TypeError("an evaluator script needs the scripts port")
+        execute = partial(self._services.scripts.run, seconds=evaluator.seconds, owner=self._run.run)
+        key = f"{_ROUND}:{number}:script"
+        return await self._run.value(key, ScriptOutput, execute, evaluator.argv, work, step="script")
 
     async def _asked(
         self, key: str, label: str, task: str, model: str, wanted: GrantRequest, options: TaskOptions
     ) -> Requested:
-        lineage = self._run.state.lineage
-        if lineage is None:
-            raise TypeError("a run that was never born has no children")
         request = Request(
             session_id=await self._run.new_id(f"{key}:id"),
             target=task_hop(label),
             prompt=task,
-            caller=lineage,
+            caller=self._run.lineage,
             caller_grant=self._start.grant,
             wanted=wanted,
             provider=model.partition(":")[0],
@@ -203,23 +198,12 @@ class _Loop:
         return Requested(request=request, label=label, model=model, options=options)
 
 
-class _ScriptView(Struct, frozen=True, kw_only=True):
-    scripts: Scripts
-    work: str
-    owner: str
-
-
-async def _run_script(args: ScriptEvaluator, view: _ScriptView) -> StepEnded:
-    script = await view.scripts.run(args.argv, view.work, seconds=args.seconds, owner=view.owner)
-    return StepEnded(step="script", result=Raw(json.encode(script)))
-
-
 def _restart_key(number: int) -> str:
     return f"{_ROUND}:{number}:again"
 
 
 def _is_unjudged(history: Iterable[Record], director: str | None) -> bool:
-    """Whether the last that is known of a director is its end, with no verdict on it and no further word to it."""
+    """Whether the director's last work has neither a verdict nor a restart after it."""
     is_unjudged, judged = False, 0
     for record in history:
         match record.event:
@@ -235,7 +219,6 @@ def _is_unjudged(history: Iterable[Record], director: str | None) -> bool:
 
 
 def _said(history: Iterable[Record]) -> str:
-    """What whoever resumed the loop last says to the director."""
     said = [record.event.message for record in history if isinstance(record.event, Resumed)]
     if not said or said[-1] is UNSET:
         return ""
@@ -251,7 +234,7 @@ def _outcome(run: RunContext, rounds: Sequence[Round], stop: _Stop) -> Outcome:
     best = best_round(rounds)
     count = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
     fields: dict[str, Any] = {
-        "lineage": state.lineage,
+        "lineage": run.lineage,
         "report": "" if best is None else best.work,
         "backend": NATIVE,
         "model": state.model or None,
@@ -262,14 +245,14 @@ def _outcome(run: RunContext, rounds: Sequence[Round], stop: _Stop) -> Outcome:
     errors = stop.errors or (_not_accepted(stop.why, rounds, run.run),)
     fields |= {"errors": errors, "next_steps": remedy(errors)}
     if best is None:
-        return Failed(**fields, summary=shortened(f"Nothing was made: {errors[0].message}"))
+        return Failed(**fields, summary=shortened(f"No work was produced: {errors[0].message}"))
     return Partial(**fields, summary=shortened(f"Not accepted after {count}: {errors[0].message}"))
 
 
 def _not_accepted(why: Ending, rounds: Sequence[Round], run: str) -> Error:
     text = {
-        "limit": ("ROUNDS_SPENT", f"The evaluator has not accepted any of {len(rounds)} rounds."),
-        "no_change": ("NO_CHANGE", "The director made the same again, which the evaluator does not accept."),
+        "limit": ("ROUNDS_SPENT", f"The evaluator accepted none of {len(rounds)} rounds."),
+        "no_change": ("NO_CHANGE", "The director repeated work that the evaluator does not accept."),
     }
     code, message = text.get(why, ("STOPPED", "The loop stopped before its end."))
     return Error(
@@ -277,5 +260,5 @@ def _not_accepted(why: Ending, rounds: Sequence[Round], run: str) -> Error:
         code=code,
         message=message,
         recoverable=True,
-        recommendation=f"Use the best round, or go on with: deputy resume {run}",
+        recommendation=f"Use the best round, or continue with: deputy resume {run}",
     )

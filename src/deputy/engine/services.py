@@ -1,4 +1,4 @@
-"""What all delegations of a process share: models, tools, bounds, counts and purses."""
+"""The ports, quotas and budget ledgers that all runs of a process share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import structs
 
@@ -18,25 +18,39 @@ from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.engine.agent_context import ToolCatalog
 from deputy.engine.budget import BudgetLedger, amount
+from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from deputy.core.conversation import ThinkingLevel
-    from deputy.core.outcome import Rejected
+    from deputy.core.outcome import Outcome, Rejected
     from deputy.core.request import Grant, Request
     from deputy.core.state import State
     from deputy.engine.agent_context import Approval
-    from deputy.engine.ports import Backends, Files, FlowTool, Model, RunContext, Tool, Tools, Worktrees, World
-    from deputy.engine.ports.evaluator_scripts import Scripts
+    from deputy.engine.ports import (
+        Backends,
+        Files,
+        FlowTool,
+        Model,
+        RunContext,
+        RunStart,
+        Tool,
+        Tools,
+        Worktrees,
+        World,
+    )
+    from deputy.engine.ports.backend import Scripts
     from deputy.engine.ports.subtask_services import Subtasks
+
+    Hook: TypeAlias = Callable[[RunContext, RunStart], Awaitable[Outcome | None]]
 
 
 _OFFERS = 64
 
 
 class Services:
-    """The ports that delegations are carried out with, and what they have taken of the common bounds."""
+    """Ports and shared counters of all runs of a process."""
 
     def __init__(
         self,
@@ -62,6 +76,7 @@ class Services:
         subtasks: Subtasks | None = None,
         scripts: Scripts | None = None,
         nested: Callable[[str], Awaitable[Sequence[tuple[str, str, Amount]]]] | None = None,
+        before_run: tuple[Hook, ...] = (),
     ) -> None:
         self.world = world
         self.open_model = open_model
@@ -83,39 +98,41 @@ class Services:
         self.flow_tools = flow_tools
         self.subtasks = subtasks
         self.scripts = scripts
+        self.timer = SharedTimer()
         self._read_nested = nested
+        self.before_run = before_run
+        """Called in order before each run works; an outcome ends the run."""
         self._nested_spawns: dict[str, dict[str, int]] = {}
-        """By the root of the tree, how many spawns each nested run counts for."""
+        """By root, the spawns that each nested run counts for."""
         self._spawned: dict[str, set[str]] = {}
-        """Who was ever admitted, by the root of the tree; kept while anybody of the tree is at work."""
+        """By root, the admitted runs; kept while a run of the tree is active."""
         self._counted: Counter[str] = Counter()
-        """How many of them count, as long."""
+        """By root, how many of them count against the quota."""
         self._live: dict[str, Request] = {}
         self._on_provider: Counter[str] = Counter()
         self._in_tree: Counter[str] = Counter()
-        """How many are alive, by provider and by the root of their tree."""
+        """Live runs, by provider and by root."""
         self._ledgers: dict[str, BudgetLedger] = {}
         self._native_failures: dict[str, int] = {}
-        """How often the native backend failed, by the root of the tree; kept as long as its census."""
+        """By root, failures of the native backend; kept as long as the spawn counts."""
         self._counting: dict[str, asyncio.Lock] = {}
         self._offers: dict[tuple[int, ...], ToolCatalog] = {}
         self._aside: set[str] = set()
-        """Who was put aside, and will be taken up again."""
         self._emitted: dict[str, int] = {}
-        """The round of each run that watchers know of."""
+        """By run, the round that watchers know of."""
         self._waiting: dict[str, str] = {}
-        """By run, what watchers were last told that it waits for: it may be taken up again only to wait on."""
+        """By run, the last question shown to watchers: a resumed run may wait for the same answer again."""
 
     def window(self, name: str, model: Model) -> int | None:
-        """How much a model can hold: what the user says, else what the catalog knows."""
+        """The context window of a model: from the settings, else from the catalog."""
         return self._windows.get(name, model.context_window)
 
     def watch(self, progress: Progress) -> None:
-        """Tell the watchers of this process, without secrets."""
+        """Show redacted progress to the watchers of this process."""
         self._watch(redacted(progress, self.redactor))
 
     def emit(self, run: RunContext, progress: Progress) -> None:
-        """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""
+        """Show progress of a run to all watchers; the same question only once."""
         if progress.event == "waiting":
             if self._waiting.get(run.run) == (progress.content or ""):
                 return
@@ -127,8 +144,8 @@ class Services:
         self.watch(text)
 
     def offer(self, tools: tuple[Tool | FlowTool, ...]) -> ToolCatalog:
-        """These tools as models are told of them; who has the same tools shares what is told."""
-        # An offer holds its tools, so that no others can have their identities while it is kept.
+        """The cached catalog of these tools."""
+        # A catalog keeps its tools alive, so their ids cannot be reused while it is cached.
         key = tuple(map(id, tools))
         if key not in self._offers:
             if len(self._offers) >= _OFFERS:
@@ -139,10 +156,10 @@ class Services:
     # --- counts -------------------------------------------------------------------------------------------------------
 
     def admit(self, request: Request, now: float) -> Ticket | Rejected:
-        """Admit a request against what is alive now; a ticket is counted as it is handed out."""
+        """Apply the guard to a request; a ticket is counted at once."""
         spawned = self._spawned.get(request.caller.root_id, ())
         ledger = self._ledgers.get(request.caller.session_id)
-        # Whoever was admitted before a crash is in what its caller has spent already.
+        # A run admitted before a crash is already counted in its caller's ledger.
         is_paid = ledger is None or request.session_id in spawned
         spawn_counts = SpawnCounts(
             spawned=self._counted[request.caller.root_id],
@@ -159,7 +176,7 @@ class Services:
         return decision
 
     def restore(self, request: Request) -> None:
-        """Count a delegation that is admitted, be it again in another process or round."""
+        """Count an admitted run, again after a restart or in a later round."""
         root = request.caller.root_id
         self._count_spawn(root, request.session_id, is_counted=request.is_counted)
         if request.session_id not in self._live:
@@ -174,7 +191,7 @@ class Services:
             self._counted[root] += is_counted
 
     def release(self, run: str) -> None:
-        """A delegation is over, or was never let in."""
+        """A run has ended or was rejected."""
         request = self._live.pop(run, None)
         if request is not None:
             _count_down(self._on_provider, request.provider)
@@ -189,9 +206,9 @@ class Services:
             self._nested_spawns.pop(root, None)
 
     async def native_failures(self, root: str) -> int:
-        """How often the native backend has failed in a tree, counted from the journal once."""
+        """The failures of the native backend in a tree, read from the journal once."""
         if root not in self._native_failures:
-            # Children start together, and each count looks at all of them; trees do not wait for each other.
+            # Children start together: the first one reads, the others wait for it.
             async with self._counting.setdefault(root, asyncio.Lock()):
                 if root not in self._native_failures:
                     found = 0 if self.backends is None else await self.backends.native_failures(root)
@@ -200,11 +217,11 @@ class Services:
         return self._native_failures[root]
 
     def count_native_failure(self, root: str) -> None:
-        """It failed once more."""
+        """Count a failure of the native backend."""
         self._native_failures[root] = self._native_failures.get(root, 0) + 1
 
     async def count_nested(self, root: str) -> None:
-        """Count what runs of processes that a tree has started reserve or use, each in place of what it was before."""
+        """Update the counts of nested runs, which processes of this tree have started."""
         ledger = self._ledgers.get(root)
         if self._read_nested is None or ledger is None or not ledger.has_programs:
             return
@@ -214,17 +231,17 @@ class Services:
             self._counted[root] += spent.spawns - known.get(nested, 0)
             known[nested] = spent.spawns
 
-    # --- purses -------------------------------------------------------------------------------------------------------
+    # --- budgets ------------------------------------------------------------------------------------------------------
 
     async def open_ledger(
         self, run: RunContext, budget: Budget, parent: str | None, *, counts_own: bool = True
     ) -> BudgetLedger:
-        """The purse of a run, with what it and the runs below it spent before this process knew of them.
+        """The ledger of a run, with earlier spending of the run and its descendants.
 
-        `counts_own` says of a root whether those that it spawns itself count among the spawns of its tree.
+        `counts_own` says whether the direct children of a root count against the spawn quota.
         """
         below = await run.descendants() if run.state.counts.children else ()
-        # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
+        # Only an admission adds a signature to the lineage; a mere request counts nowhere.
         admitted = {one.run for one in below if _is_admitted(one)}
         if parent is None:
             for one in below:
@@ -234,10 +251,9 @@ class Services:
         if (kept := self._ledgers.get(run.run)) is not None:
             return kept
         above = None if parent is None else self._ledgers.get(parent)
-        root = run.run if run.state.lineage is None else run.state.lineage.root_id
-        ledger = self._ledgers[run.run] = BudgetLedger(budget, above, partial(self.count_nested, root))
+        ledger = self._ledgers[run.run] = BudgetLedger(budget, above, partial(self.count_nested, run.lineage.root_id))
         if run.history or run.is_replaying:
-            # What was started before this process took the run up may still count.
+            # Programs started before this process took over may still spend.
             ledger.note_programs()
         ledger.count(amount(run.state.usage))
         if above is not None:
@@ -249,11 +265,11 @@ class Services:
 
     @contextmanager
     def tracking(self, run: RunContext) -> Generator[None]:
-        """While a run is at work: at its end it is forgotten, and when it is stopped, its purse may be kept."""
+        """Keep a run's counts and ledger while it is active; a suspended run keeps its capped ledger."""
         try:
             yield
         except BaseException as stop:
-            # A cancel stops a run too; it is only seen here, and goes on.
+            # Also on cancellation, which is re-raised.
             self._stopped(run, stop)
             raise
         else:
@@ -262,7 +278,7 @@ class Services:
             self.release(run.run)
 
     def _stopped(self, run: RunContext, stop: BaseException) -> None:
-        """A run stopped before its end. One to be taken up again leaves a purse that has caps to who pays from it."""
+        """Keep the capped ledger of a run that will be resumed; its descendants pay from it."""
         if not (run.is_suspended or _is_storage_trouble(stop)):
             self.drop(run.run)
             return
@@ -272,7 +288,7 @@ class Services:
             del self._ledgers[run.run]
 
     def finish(self, state: State) -> None:
-        """The end of a run is on record: tell who watches it, unless it never began here, and forget it."""
+        """Forget a run whose end is recorded, and show the end if watchers know the run."""
         is_known = self._emitted.pop(state.run, None) is not None
         self.drop(state.run)
         if is_known:
@@ -280,7 +296,7 @@ class Services:
             self.watch(structs.replace(text, reason=state.reason or None))
 
     def drop(self, run: str) -> None:
-        """A run is over, and its purse with it; so are those below it that were stopped."""
+        """Remove a run's ledger and those of its stopped descendants."""
         ledger = self._ledgers.pop(run, None)
         self._aside.discard(run)
         self._waiting.pop(run, None)
@@ -292,7 +308,7 @@ class Services:
     # --- watchers -----------------------------------------------------------------------------------------------------
 
     def is_news(self, run: RunContext) -> bool:
-        """Whether nobody was told yet that this round of a run began; one that is taken up again has begun."""
+        """Whether this round of a run is new to watchers; a resumed suspension is not."""
         is_told = self._emitted.get(run.run) == run.state.round
         self._emitted[run.run] = run.state.round
         return not is_told
@@ -302,7 +318,7 @@ _SPAWN = Amount(spawns=1)
 
 
 def _is_storage_trouble(stop: BaseException) -> bool:
-    """Whether a run was stopped by its storage, while those below it may still be at work."""
+    """Whether storage failed, so that descendants may still be active."""
     if isinstance(stop, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", stop).subgroup(StorageError) is not None
     return isinstance(stop, StorageError)
@@ -312,7 +328,7 @@ def _is_admitted(state: State) -> bool:
     lineage = state.lineage
     if lineage is None or state.status == "rejected":
         return False
-    # A subtask is no deeper as a delegation, and has a signature like every other.
+    # A subtask adds a signature but no depth.
     below = lineage.depth + sum(hop.role == "subtask" for hop in lineage.path)
     return len(lineage.signatures) >= below
 

@@ -1,16 +1,16 @@
-"""Subtasks that a task asks for: planned, approved, spawned together, joined in order, and told to the task."""
+"""Subtasks requested by a task: planned, approved, spawned together, joined in order, and reported back."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import UNSET, Raw, Struct, json
+from msgspec import Struct, json
 
 from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
-from deputy.core.events import Requested, StepEnded, StepLost
+from deputy.core.events import Requested
 from deputy.core.fallback import PROGRAMS_ONLY
 from deputy.core.field_readers import FieldProblem
 from deputy.core.outcome import Completed
@@ -30,7 +30,6 @@ from deputy.core.task import MAX_LABEL, Task, TaskOptions, cleaned_label
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.history import RESULTS_SUFFIX, SUBTASK
 from deputy.engine.model_availability import why_unreachable
-from deputy.engine.ports.subtask_services import Subtasks
 from deputy.engine.untrusted import wrap_untrusted
 
 if TYPE_CHECKING:
@@ -38,30 +37,30 @@ if TYPE_CHECKING:
 
     from deputy.core.approval import ApprovalRequest
     from deputy.core.outcome import Outcome
-    from deputy.core.request import Lineage
     from deputy.core.subtask.context_passing import Briefing
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
-    from deputy.engine.ports import RunContext
+    from deputy.engine.ports import Ranker, RunContext
+    from deputy.engine.ports.subtask_services import Subtasks
 
 MOST_MALFORMED = 2
-"""How often a request in words may be put right; the next one that cannot be carried out ends the task."""
+"""How many invalid text requests are sent back; the next one fails the task."""
 UNKNOWN_WINDOW = 100_000
 PASSED_SHARE = 0.6
-"""How much of its window a subtask may begin with."""
-_DENIED = "The person did not approve this. Nothing was started and nothing was spent."
-_NOBODY = "Starting subtasks needs approval, and nobody can be asked here. Nothing was started."
+"""The share of its context window that a subtask's prompt may fill."""
+_DENIED = "The person did not approve this. Nothing was started or spent."
+_NOBODY = "Subtasks need approval, and no person can be asked here. Nothing was started."
 
 
 class SubtaskAnswer(NamedTuple):
-    """What a task is told: its subtasks' results, or in words of our own why there are none."""
+    """The results of the subtasks, or a refusal."""
 
     text: str
     is_refusal: bool = False
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How one request is carried out: decided once, whatever becomes of templates meanwhile."""
+    """The plan of one request, made once, so that later template changes do not affect it."""
 
     template: Template
     settings: ContextSettings
@@ -70,7 +69,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class NoTemplate(Struct, frozen=True, kw_only=True, tag="no_template"):
-    """A request that no template fits, where there is no default one."""
+    """No template matches a request, and the default template is off."""
 
     subtask: str
     best: str = ""
@@ -78,34 +77,27 @@ class NoTemplate(Struct, frozen=True, kw_only=True, tag="no_template"):
 
 
 class Unusable(Struct, frozen=True, kw_only=True, tag="unusable"):
-    """Requests that cannot be carried out, with every problem."""
+    """All problems of invalid requests."""
 
     problems: tuple[FieldProblem, ...]
 
 
 class Planned(Struct, frozen=True, kw_only=True, tag="planned"):
-    """One plan for each request, in their order."""
+    """One plan per request, in order."""
 
     plans: tuple[Plan, ...]
 
 
-class PlanArgs(Struct, frozen=True, kw_only=True):
-    """What is asked for, and the model of who asks."""
-
-    requests: tuple[SubtaskRequest, ...]
-    model: str
-
-
-# --- what a task is told ----------------------------------------------------------------------------------------------
+# --- answers to the task ------------------------------------------------------------------------------------------
 
 
 async def answer(
     run: RunContext, key: str, wanted: Continuation | tuple[FieldProblem, ...], agent: AgentContext
 ) -> SubtaskAnswer:
-    """Carry out what a call of the Subtask tool asks for; every key on the run begins with the one given."""
+    """Run the subtasks of a Subtask call; every key begins with `key`."""
     subtasks, history = _at(agent)
     if history.continuations >= MAX_CONTINUATIONS:
-        text = f"This task has asked for subtasks {history.continuations} times, the maximum; finish with what it has."
+        text = f"This task has requested subtasks {history.continuations} times, the maximum; finish with the results."
         given = SubtaskAnswer(_json(failed_result("execution_halted", text, limit=MAX_CONTINUATIONS)), is_refusal=True)
     elif isinstance(wanted, Continuation):
         given = await _run_subtasks(run, key, wanted, agent, subtasks, history)
@@ -118,7 +110,7 @@ async def answer(
 async def answer_in_words(
     run: RunContext, key: str, asked: SubtasksRequested | MalformedRequest, agent: AgentContext
 ) -> str | Error:
-    """The same for a request in words, as it is said to who asked; an error when that would never end."""
+    """Run the subtasks of a request in text; an error if the task requests without end."""
     _, history = _at(agent)
     if history.continuations > MAX_CONTINUATIONS:
         return _asks_without_end()
@@ -133,7 +125,7 @@ async def answer_in_words(
 
 def _at(agent: AgentContext) -> tuple[Subtasks, History]:
     if agent.subtasks is None or agent.history is None:
-        raise TypeError("only who may ask for subtasks, and is at work, asks for them")
+        raise TypeError("the agent may not request subtasks, or its loop does not run")
     return agent.subtasks, agent.history
 
 
@@ -145,7 +137,7 @@ def _asks_without_end() -> Error:
     return Error(
         type="quota",
         code="SUBTASK_LIMIT",
-        message=f"It asked for subtasks more than {MAX_CONTINUATIONS} times, and went on asking.",
+        message=f"The task requested subtasks more than {MAX_CONTINUATIONS} times.",
         recoverable=True,
         recommendation="Resume it with a clearer or smaller task.",
     )
@@ -156,23 +148,21 @@ def _malformed(problems: Sequence[FieldProblem]) -> Error:
     return Error(
         type="validation",
         code="INVALID_REQUEST",
-        message=f"It asked for a subtask in a way that cannot be carried out: {listed}",
+        message=f"The task made an invalid subtask request: {listed}",
         recoverable=True,
-        recommendation="Resume it, and say what its request must look like; or do this work another way.",
+        recommendation="Resume it and say what its request must look like, or do this work another way.",
     )
 
 
-# --- from the request to its results ----------------------------------------------------------------------------------
+# --- from the request to its results ------------------------------------------------------------------------------
 
 
 async def _run_subtasks(
     run: RunContext, key: str, wanted: Continuation, agent: AgentContext, subtasks: Subtasks, history: History
 ) -> SubtaskAnswer:
-    args = PlanArgs(requests=wanted.requests, model=agent.asked)
-    ended = await run.step(f"{key}:planned", _plan, args, view=subtasks)
-    if isinstance(ended, StepLost) or ended.result is UNSET:
-        raise TypeError("planning may be repeated, is never lost and has a result")
-    planned = json.decode(ended.result, type=Planned | NoTemplate | Unusable)
+    planned = await run.value(
+        f"{key}:planned", Planned | NoTemplate | Unusable, _plan, wanted.requests, agent.asked, subtasks, step="plan"
+    )
     if isinstance(planned, Unusable):
         return SubtaskAnswer(_json(invalid_request(planned.problems)), is_refusal=True)
     if isinstance(planned, NoTemplate):
@@ -182,31 +172,27 @@ async def _run_subtasks(
         return SubtaskAnswer(_json(failed_result("execution_halted", refusal)), is_refusal=True)
     children = await _spawned(run, key, wanted, planned.plans, agent, subtasks, history)
     outcomes = await _joined(run, key, children, wanted.needed)
-    return SubtaskAnswer(_results_text(wanted, outcomes, _lineage(run).subtask_depth + 1))
+    return SubtaskAnswer(_results_text(wanted, outcomes, run.lineage.subtask_depth + 1))
 
 
-async def _plan(args: PlanArgs, subtasks: Subtasks) -> StepEnded:
+async def _plan(requests: Sequence[SubtaskRequest], model: str, subtasks: Subtasks) -> Planned | NoTemplate | Unusable:
     index = await subtasks.templates()
     plans: list[Plan] = []
     problems: list[FieldProblem] = []
-    is_single = len(args.requests) == 1
-    for number, request in enumerate(args.requests):
+    is_single = len(requests) == 1
+    for number, request in enumerate(requests):
         where = "" if is_single else f"requests[{number}]."
         found = index.match(request)
         if found is None and not subtasks.has_default:
             nearest = next(iter(index.best(request, 1)), None)
             best, score = ("", 0.0) if nearest is None else (nearest.template.name, nearest.total)
-            return _planned(NoTemplate(subtask=request.type, best=best, score=score))
-        plan = _plan_of(request, DEFAULT if found is None else found.template, args.model, subtasks, where)
+            return NoTemplate(subtask=request.type, best=best, score=score)
+        plan = _plan_of(request, DEFAULT if found is None else found.template, model, subtasks, where)
         if isinstance(plan, Plan):
             plans.append(plan)
         else:
             problems += plan
-    return _planned(Unusable(problems=tuple(problems)) if problems else Planned(plans=tuple(plans)))
-
-
-def _planned(result: Planned | NoTemplate | Unusable) -> StepEnded:
-    return StepEnded(step="plan", result=Raw(json.encode(result)))
+    return Unusable(problems=tuple(problems)) if problems else Planned(plans=tuple(plans))
 
 
 def _plan_of(
@@ -228,7 +214,7 @@ def _plan_of(
         window = None if subtasks.missing_key(model) in PROGRAMS_ONLY else subtasks.window_of(model)
     except UsageError as error:
         problems.append(
-            FieldProblem(f"{where}type", f"has template {template.name!r}, whose model is not there: {error}")
+            FieldProblem(f"{where}type", f"has template {template.name!r}, whose model is not available: {error}")
         )
     if problems or isinstance(settings, FieldProblem):
         return problems
@@ -240,27 +226,26 @@ def _not_found(found: NoTemplate) -> dict[str, Any]:
     details: dict[str, Any] = {"subtaskType": found.subtask}
     if found.best:
         details |= {"bestMatch": found.best, "score": found.score}
-    message = f"No template fits the subtask {found.subtask!r}, and the default one is switched off."
+    message = f"No template matches the subtask {found.subtask!r}, and the default template is off."
     return failed_result("template_not_found", message, **details)
 
 
 async def _refusal(
     run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], agent: AgentContext, subtasks: Subtasks
 ) -> str:
-    """Why nothing may be started; nothing when it may."""
+    """The reason why nothing may start; empty if allowed."""
     has_program = None if agent.backends is None else agent.backends.has_program
     models = [plan.model for plan in plans]
     unreachable = await why_unreachable(run, key, models, subtasks.missing_key, has_program)
     if unreachable:
         return unreachable
-    lineage = _lineage(run)
-    # What is below was approved with what is above.
-    if not lineage.is_top or SUBTASK in agent.without_asking:
+    # Descendants were approved with the top task.
+    if not run.lineage.is_top or SUBTASK in agent.without_asking:
         return ""
     match policy_for(run, f"{key}:approval", agent.approval, begun=_ids(key), ended=(key, f"{key}{RESULTS_SUFFIX}")):
         case "granted":
             return ""
-        case "nobody":
+        case "refuse":
             warn_refused(agent.history, f"Subtask of {len(plans)} requests")
             return _NOBODY
         case "ask":
@@ -270,7 +255,7 @@ async def _refusal(
 async def _answered(
     run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], agent: AgentContext, subtasks: Subtasks
 ) -> str:
-    """What a person's no says; nothing when it was a yes."""
+    """The denial text if a person denies the subtasks; else empty."""
     tools = tuple(sorted(_tools(agent)))
     tasks = [
         Task(
@@ -294,7 +279,7 @@ async def _answered(
             notes=notes,
         )
 
-    verdict = await ask_person(run, f"{key}:approval", make, begun=_ids(key), tell=agent.emit, approval=agent.approval)
+    verdict = await ask_person(run, f"{key}:approval", make, begun=_ids(key), emit=agent.emit, approval=agent.approval)
     return "" if verdict.is_yes else _DENIED
 
 
@@ -312,8 +297,8 @@ async def _spawned(
     subtasks: Subtasks,
     history: History,
 ) -> list[str]:
-    """The children, all of them spawned before any is waited for, so that none depends on how fast another is."""
-    # The last message is the request itself, which the subtask is told anyway.
+    """Spawn all children before any is joined, so that no spawn depends on another child's speed."""
+    # The last message is the request itself, which the subtask gets anyway.
     is_inherited = any(plan.settings.inherit_context != "none" for plan in plans)
     conversation = [message_text(message) for message in history.conversation.messages[:-1]] if is_inherited else []
     earlier = tuple(history.earlier)
@@ -321,7 +306,8 @@ async def _spawned(
     async def briefed(index: int, request: SubtaskRequest, plan: Plan) -> Briefing:
         scores: Sequence[float] = ()
         if wants_ranking(request, plan.template, plan.settings):
-            scores = await _ranked(run, f"{key}.{index}:ranked", query_of(request), conversation, subtasks)
+            name, query = f"{key}.{index}:ranked", query_of(request)
+            scores = await run.value(name, list[float], _rank, query, conversation, subtasks.ranker, step="rank")
         return brief(
             request,
             plan.template,
@@ -333,7 +319,7 @@ async def _spawned(
         )
 
     def requested(index: int, request: SubtaskRequest, plan: Plan, briefing: Briefing) -> Requested:
-        caller = _lineage(run)
+        caller = run.lineage
         asked = Request(
             session_id=ids[index],
             target=subtask_hop(request.type),
@@ -343,7 +329,7 @@ async def _spawned(
             description=request.description,
             inputs=request.inputs,
             wanted=GrantRequest(tools=_tools(agent)),
-            # The limit is the chain's: whoever is further down has what is left of it.
+            # The time limit applies to the whole chain of subtasks.
             seconds=None if caller.subtask_depth else subtasks.seconds,
             provider=plan.model.partition(":")[0],
             subtask_limit=request.max_depth,
@@ -364,7 +350,7 @@ async def _spawned(
     planned = list(enumerate(zip(wanted.requests, plans, strict=True)))
     async with asyncio.TaskGroup() as group:
         briefing = [group.create_task(briefed(index, request, plan)) for index, (request, plan) in planned]
-    # Nothing is waited for between the first spawn and the last, so that they are born in the order of the requests.
+    # No await between the spawns, so that children start in the order of the requests.
     ids = await run.new_ids(_ids(key), len(plans))
     async with asyncio.TaskGroup() as group:
         spawning = [
@@ -375,42 +361,22 @@ async def _spawned(
 
 
 def _ids(key: str) -> str:
-    """Under which key the ids of the children are drawn: the first of what is done once they may be started."""
+    """Key of the children's ids; its presence means that the subtasks were approved."""
     return f"{key}:ids"
 
 
 def _tools(agent: AgentContext) -> frozenset[str]:
-    """What of its parent's tools a subtask has: those that only read, and this one."""
+    """The tools of a subtask: its parent's read-only tools, and Subtask."""
     readers = frozenset(tool.name for tool in agent.tools.definitions() if tool.traits.reads_only)
     return (readers & agent.grant.tools) | {SUBTASK}
 
 
-class RankArgs(Struct, frozen=True, kw_only=True):
-    """What texts are ranked by."""
-
-    query: str
-
-
-class _RankView(Struct, frozen=True, kw_only=True):
-    subtasks: Subtasks
-    texts: list[str]
-
-
-async def _ranked(run: RunContext, key: str, query: str, texts: list[str], subtasks: Subtasks) -> Sequence[float]:
-    view = _RankView(subtasks=subtasks, texts=texts)
-    ended = await run.step(key, _rank, RankArgs(query=query), view=view)
-    if isinstance(ended, StepLost) or ended.result is UNSET:
-        raise TypeError("ranking may be repeated, is never lost and has a result")
-    return json.decode(ended.result, type=list[float])
-
-
-async def _rank(args: RankArgs, view: _RankView) -> StepEnded:
-    scores = await view.subtasks.ranker.rank(args.query, view.texts)
-    return StepEnded(step="rank", result=Raw(json.encode([round(score, 4) for score in scores])))
+async def _rank(query: str, texts: list[str], ranker: Ranker) -> list[float]:
+    return [round(score, 4) for score in await ranker.rank(query, texts)]
 
 
 async def _joined(run: RunContext, key: str, children: Sequence[str], needed: int) -> list[Outcome]:
-    """How all of them ended, in their order; those that are not needed any more are stopped, and end so."""
+    """All outcomes in order; once enough children completed, the others are cancelled."""
     left = needed
     ended: set[str] = set()
 
@@ -423,7 +389,7 @@ async def _joined(run: RunContext, key: str, children: Sequence[str], needed: in
             left = -1
             for other in children:
                 if other not in ended:
-                    await run.stop(other, "enough of the subtasks beside it have completed")
+                    await run.stop(other, "enough of its sibling subtasks have completed")
         return outcome
 
     async with asyncio.TaskGroup() as group:
@@ -443,10 +409,3 @@ def _results_text(wanted: Continuation, outcomes: Sequence[Outcome], depth: int)
     if wanted.warnings:
         form = {**form, "warnings": wanted.warnings}
     return _json(form)
-
-
-def _lineage(run: RunContext) -> Lineage:
-    lineage = run.state.lineage
-    if lineage is None:
-        raise TypeError("a run that was never born has no children")
-    return lineage

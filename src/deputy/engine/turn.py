@@ -1,9 +1,8 @@
-"""One model call as a step: reserved before it is made, bounded in time, counted whatever happens."""
+"""One model call as a step: budget reserved before, time limited, usage always counted."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from msgspec import UNSET, Struct
 
@@ -27,95 +26,78 @@ from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall, time_is_up
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
-from deputy.core.redaction import Redactor
-from deputy.engine.budget import BudgetLedger, amount
+from deputy.engine.agent_context import AgentContext
+from deputy.engine.budget import amount
 from deputy.engine.history import raw
-from deputy.engine.ports import Model
+from deputy.engine.ports.durable import StepCancelled
 from deputy.engine.ports.model import is_metered
-from deputy.engine.step_cancelled import StepCancelled
-from deputy.engine.timeouts import timeout
 
 _THINKING_SECONDS = 1.0
-"""How often watchers hear of thinking, at most."""
+"""The minimum interval between two thinking progress events."""
 
 
-class TurnArgs(Struct, frozen=True, kw_only=True, gc=False):
-    """What a model call is made of that is small: the rest is in memory."""
+class TurnInput(Struct, frozen=True, kw_only=True):
+    """The arguments of a model call."""
 
-    turn: int
-    model: str
-
-
-class TurnView(Struct, frozen=True, kw_only=True):
-    """What a model call needs that is only in memory."""
-
-    label: str
-    model: Model
+    agent: AgentContext
     conversation: Conversation
     toolset: Toolset
     settings: GenerationSettings
     tokens: int
     estimate: int
-    """Our own estimate of how many tokens are sent."""
-    window: int | None
-    """How many tokens the context may have; None where that is not known."""
-    ledger: BudgetLedger
-    max_cost_nanos: Callable[[int, int], int | None]
+    """Our own estimate of the tokens sent."""
     seconds: float | None
-    """How long it may take; None is as long as it gives signs of life."""
-    limit: float | None
-    """The time limit of the task, which is reached when a call takes too long."""
-    emit: Callable[[Progress], None]
-    redactor: Redactor
+    """The time left; None means that only the idle limit applies."""
 
 
-async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
-    """Ask the model for its next turn; a failure is the event's error."""
-    output = view.settings.max_output_tokens or 0
-    wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.max_cost_nanos(view.tokens, output))
-    await view.ledger.refresh()
-    shortfall = view.ledger.reserve(wanted)
+async def call_model(turn: TurnInput) -> ModelCallEnded:
+    """Call the model once; a failure is the event's error."""
+    agent, ledger = turn.agent, turn.agent.ledger
+    output = turn.settings.max_output_tokens or 0
+    wanted = Amount(tokens=turn.tokens + output, requests=1, cost=agent.max_cost_nanos(turn.tokens, output))
+    await ledger.refresh()
+    shortfall = ledger.reserve(wanted)
     if shortfall is not None:
-        return ModelCallEnded(model=args.model, error=out_of_budget(shortfall), budgets=view.ledger.uses())
-    text = _TurnProgress(args, view)
+        return ModelCallEnded(model=agent.model.name, error=out_of_budget(shortfall), budgets=ledger.uses())
+    text = _TurnProgress(turn)
     try:
-        async with timeout(view.seconds):
-            async for event in view.model.stream(view.conversation, view.toolset, view.settings):
+        async with agent.timer.timeout(turn.seconds):
+            async for event in agent.model.stream(turn.conversation, turn.toolset, turn.settings):
                 text.on_event(event)
     except ModelError as failure:
         text.fail(failure)
     except TimeoutError:
         text.charge_unreported()
-        text.error = time_is_up(view.limit)
+        text.error = time_is_up(agent.seconds)
     except asyncio.CancelledError as stopped:
         text.charge_unreported()
         raise StepCancelled(text.interrupted()) from stopped
     finally:
-        view.ledger.commit(wanted, amount(text.usage))
+        ledger.commit(wanted, amount(text.usage))
     return text.ended()
 
 
 class _TurnProgress:
-    """What one streamed turn has told so far."""
+    """Folds the stream of one turn."""
 
-    def __init__(self, args: TurnArgs, view: TurnView) -> None:
-        self._args = args
-        self._view = view
+    def __init__(self, turn: TurnInput) -> None:
+        self._turn = turn
+        self._agent = turn.agent
         self._stop: Stop | None = None
-        # A secret may come in pieces, so what is shown lags behind by what could still become one.
-        self._shown = view.redactor.stream()
+        # A secret may arrive in pieces, so the shown text lags behind by a possible prefix of one.
+        self._shown = turn.agent.redactor.stream()
         self.usage = Usage(requests=0)
-        self._is_metered = is_metered(view.model)
+        self._is_metered = is_metered(turn.agent.model)
         self._received = 0
-        """How many bytes came of the request under way."""
+        """Bytes received in the current request."""
         self._thought = 0
-        """How many bytes of thinking came."""
+        """Bytes of thinking received."""
         self._thinking_shown_at = float("-inf")
         self._window: int | None = None
         self.error: Error | None = None
 
     def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> None:
-        label = self._view.label
+        label = self._agent.label
         match event:
             case TextDelta(text=text):
                 self._received += text_size(text)
@@ -130,33 +112,33 @@ class _TurnProgress:
             case RetryNotice(message=message):
                 if self._received:
                     self.charge_unreported()
-                self._view.emit(Progress(event="retry", label=label, reason=message))
+                self._agent.emit(Progress(event="retry", label=label, reason=message))
             case Stop():
-                # What may be a secret is held back, and a blank at the end may begin one; it is not worth a word.
+                # Flush the text that the redactor held back, without trailing whitespace.
                 self._show(self._shown.flush().rstrip())
                 self._stop = event
 
     def _charge(self, used: TokenUsage) -> None:
-        """Count what one request used: as reported where that is plausible, else as we estimate it."""
-        view, received = self._view, estimated_tokens(self._received)
+        """Add the usage of one request: as reported if plausible, else our estimate."""
+        turn, received = self._turn, estimated_tokens(self._received)
         self._received = 0
-        most = view.settings.max_output_tokens
+        most = turn.settings.max_output_tokens
         if not self._is_metered or is_plausible(
-            used, sent_tokens=view.estimate, received_tokens=received, most_output=most
+            used, sent_tokens=turn.estimate, received_tokens=received, most_output=most
         ):
             self.usage += used.usage
             return
-        cost = view.max_cost_nanos(view.estimate, received)
-        self.usage += Usage(input=view.estimate, output=received, requests=1, cost=cost, estimated=True)
+        cost = self._agent.max_cost_nanos(turn.estimate, received)
+        self.usage += Usage(input=turn.estimate, output=received, requests=1, cost=cost, estimated=True)
 
     def charge_unreported(self) -> None:
-        """Count the request under way, of which nothing was reported."""
+        """Add our estimate for a request that reported no usage."""
         if self._is_metered:
             self._charge(TokenUsage(is_reported=False))
 
     def _show(self, text: str) -> None:
         if text:
-            self._view.emit(Progress(event="text", label=self._view.label, content=text))
+            self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
 
     def _show_thinking(self, size: int) -> None:
         """Show how much the model has thought, never what."""
@@ -165,7 +147,7 @@ class _TurnProgress:
         if now - self._thinking_shown_at >= _THINKING_SECONDS:
             self._thinking_shown_at = now
             thought = estimated_tokens(self._thought)
-            self._view.emit(Progress(event="thinking", label=self._view.label, output=thought))
+            self._agent.emit(Progress(event="thinking", label=self._agent.label, output=thought))
 
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
@@ -177,37 +159,37 @@ class _TurnProgress:
         self.error = failure.as_value()
 
     def interrupted(self) -> ModelCallEnded:
-        """The call as far as it was: what it used is known only where the provider tells that as it goes."""
+        """The event of a cancelled call; usage is known only if the provider streams it."""
         if self.usage.requests:
-            use = "What it had used by then is counted."
+            use = "Its usage up to then is counted."
         else:
-            use = f"What it used is not known; about {self._view.tokens:,} tokens were sent."
+            use = f"Its usage is unknown; about {self._turn.tokens:,} tokens were sent."
         error = Error(
             type="cancelled",
             code="CANCELLED",
-            message=f"The call was stopped while it was under way. {use}",
+            message=f"The model call was cancelled while it ran. {use}",
             recoverable=True,
-            recommendation="Resume the run: the call is made again.",
+            recommendation="Resume the run to repeat the call.",
         )
-        return ModelCallEnded(model=self._args.model, usage=self.usage, error=error)
+        return ModelCallEnded(model=self._agent.model.name, usage=self.usage, error=error)
 
     def ended(self) -> ModelCallEnded:
         stop = self._stop
         return ModelCallEnded(
-            model=self._args.model,
+            model=self._agent.model.name,
             usage=self.usage,
             error=self.error,
             message=UNSET if stop is None else raw(stop.message),
             stop="" if stop is None else stop.reason,
             window=self._window,
-            budgets=self._view.ledger.uses(),
-            context_tokens=self.usage.input + self.usage.output if self.usage.input else self._view.tokens,
-            context_window=self._view.window,
+            budgets=self._agent.ledger.uses(),
+            context_tokens=self.usage.input + self.usage.output if self.usage.input else self._turn.tokens,
+            context_window=self._agent.window,
         )
 
 
 def out_of_budget(shortfall: Shortfall) -> Error:
-    """Why a call is not made that its budget does not hold."""
+    """The error of a call that exceeds its budget."""
     return Error(
         type="budget",
         code="BUDGET_SPENT",

@@ -1,54 +1,30 @@
-"""Whether what came back is what was asked for: read, checked, weighed, and sent back with its problems."""
+"""Check a return against the contract, collect evidence, and ask for repairs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, json, structs
+from msgspec import json, structs
 
 from deputy.core import contract
-from deputy.core.contract import Return
 from deputy.core.contract.evidence import RULE as EVIDENCE
 from deputy.core.conversation import OutputSchema
-from deputy.core.errors import Error
-from deputy.core.events import Repaired, StepEnded, StepLost, Validated
-from deputy.engine.loop import Report, append_user_message
+from deputy.core.events import Repaired, Validated
+from deputy.engine.loop import append_user_message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from deputy.core.contract import FileFact, Schema
     from deputy.core.task import TaskOptions
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
+    from deputy.engine.loop import Report
     from deputy.engine.ports import Folder, RunContext
 
 
-class ValidReturn(Struct, frozen=True, kw_only=True):
-    """A report that is what was asked for: plain text, a return, or a value of the caller's own schema."""
-
-    report: Report
-    returned: Return | None = None
-    value: Any = None
-    liberties: tuple[str, ...] = ()
-    """What was read as something else than it says."""
-
-
-class InvalidReturn(Struct, frozen=True, kw_only=True):
-    """A report that still breaks the contract after it was sent back."""
-
-    report: Report
-    error: Error
-
-
-class EvidenceArgs(Struct, frozen=True, kw_only=True):
-    """The files to look at."""
-
-    paths: tuple[str, ...]
-
-
 def instruction(run: RunContext, options: TaskOptions) -> str:
-    """What a target is told about the form of its return; nothing for plain text."""
+    """The contract instruction for the prompt; empty for plain text."""
     schema = _schema(options)
     if schema is None and options.return_format == "text":
         return ""
@@ -56,7 +32,7 @@ def instruction(run: RunContext, options: TaskOptions) -> str:
 
 
 def output_schema(options: TaskOptions) -> OutputSchema | None:
-    """What the provider is asked to hold the report to, where it can; whether it did is checked all the same."""
+    """The output schema for the provider; the report is checked regardless."""
     if options.schema is not None:
         # Providers enforce objects only.
         is_object = options.schema.get("type") == "object"
@@ -64,42 +40,37 @@ def output_schema(options: TaskOptions) -> OutputSchema | None:
     return OutputSchema(name="return", schema=contract.return_schema()) if options.return_format == "json" else None
 
 
-async def accept(
+async def check_report(
     run: RunContext,
     history: History,
     agent: AgentContext,
     options: TaskOptions,
     report: Report,
+    repair: int,
     *,
-    answer: Callable[[AgentContext], Awaitable[Report]],
-    is_lenient: bool = False,
-) -> ValidReturn | InvalidReturn:
-    """Take the report if it holds to the contract; else send it back with every problem, a bounded number of times.
+    is_lenient: bool,
+) -> Report | AgentContext:
+    """Check a report against the contract; with repairs left it is sent back, and the agent that repairs it returned.
 
-    `answer` gives the next report; what real programs write is read leniently, and every liberty is told.
+    Returns of programs are read leniently, with a warning per deviation.
     """
     schema = _schema(options)
-    if schema is None and options.return_format == "text":
-        return ValidReturn(report=report)
-    repairs = contract.repairs_allowed(agent.repairs)
-    for attempt in range(repairs + 1):
-        if report.kind != "answered":
-            return ValidReturn(report=report)
-        # By its turn, since another way may be gone after a repair that came to nothing.
-        turn = history.turn
-        accepted, problems = await _checked(run, agent, options, schema, report, turn, is_lenient=is_lenient)
-        messages = tuple(problem.message for problem in problems)
-        await run.record(f"validated:{turn}", Validated(problems=messages))
-        if accepted is not None:
-            return accepted
-        if attempt == repairs:
-            return InvalidReturn(report=report, error=contract.invalid_return(problems, repairs=repairs))
-        await run.record(f"repaired:{turn}", Repaired(attempt=attempt + 1, problems=messages))
-        await append_user_message(
-            run, history, f"repair:{turn}", contract.repair_message(problems, _expected(run), schema)
-        )
-        report = await answer(_for_repair(agent, problems))
-    raise AssertionError("the last attempt returns")
+    if (schema is None and options.return_format == "text") or report.kind != "answered":
+        return report
+    # The key has the turn, because another candidate may follow a failed repair.
+    turn, repairs = history.turn, contract.repairs_allowed(agent.repairs)
+    checked, problems = await _checked(run, agent, options, schema, report, turn, is_lenient=is_lenient)
+    messages = tuple(problem.message for problem in problems)
+    await run.record(f"validated:{turn}", Validated(problems=messages))
+    if checked is not None:
+        return checked
+    if repair == repairs:
+        error = contract.invalid_return(problems, repairs=repairs)
+        return structs.replace(report, kind="invalid", error=error)
+    await run.record(f"repaired:{turn}", Repaired(attempt=repair + 1, problems=messages))
+    message = contract.repair_message(problems, _expected(run), schema)
+    await append_user_message(run, history, f"repair:{turn}", message)
+    return _for_repair(agent, problems)
 
 
 async def _checked(
@@ -111,48 +82,33 @@ async def _checked(
     turn: int,
     *,
     is_lenient: bool,
-) -> tuple[ValidReturn | None, Sequence[contract.ContractProblem]]:
+) -> tuple[Report | None, Sequence[contract.ContractProblem]]:
     if schema is not None:
         parsed = contract.read(report.text, schema=schema)
         if not parsed.is_valid:
             return None, parsed.problems
-        # The caller gets the value alone, whatever the model wrote around it.
-        bare = structs.replace(report, text=json.encode(parsed.return_).decode())
-        return ValidReturn(report=bare, value=parsed.return_), ()
+        # The caller gets only the value, without the text around it.
+        return structs.replace(report, text=json.encode(parsed.return_).decode()), ()
     checked = contract.read(report.text, _expected(run, agent.folder.root), "lenient" if is_lenient else "strict")
     if checked.return_ is None:
         return None, checked.problems
     paths = tuple(artifact.path for artifact in checked.return_.artifacts)
     facts = await collect_evidence(run, f"evidence:{turn}", paths, agent.folder)
-    # Every round counts: what an earlier one wrote is evidence in a later one.
+    # Files written in earlier rounds count as evidence too.
     since = run.state.requested_at
     problems = contract.weigh_evidence(checked.return_, facts, kind=options.kind or None, started_at=since)
-    return (
-        (None, problems)
-        if problems
-        else (
-            ValidReturn(report=report, returned=checked.return_, liberties=checked.liberties),
-            (),
-        )
-    )
+    if problems:
+        return None, problems
+    return structs.replace(report, returned=checked.return_, liberties=checked.liberties), ()
 
 
 async def collect_evidence(run: RunContext, key: str, paths: tuple[str, ...], folder: Folder) -> Sequence[FileFact]:
-    """What is on disk where these files are said to be."""
-    if not paths:
-        return ()
-    ended = await run.step(key, _read_evidence, EvidenceArgs(paths=paths), view=folder)
-    if isinstance(ended, StepLost) or ended.result is UNSET:
-        raise TypeError("looking may be repeated, is never lost and has a result")
-    return json.decode(ended.result, type=list[contract.FileFact])
-
-
-async def _read_evidence(args: EvidenceArgs, folder: Folder) -> StepEnded:
-    return StepEnded(step="evidence", result=Raw(json.encode(await folder.facts(args.paths))))
+    """The state of these files on disk."""
+    return await run.value(key, list[contract.FileFact], folder.facts, paths, step="evidence") if paths else ()
 
 
 def _for_repair(agent: AgentContext, problems: Sequence[contract.ContractProblem]) -> AgentContext:
-    """The desk at which a report is put right: where only its form is wrong, the form comes before the tools."""
+    """The agent for a repair: if only the form is wrong, the output schema outranks the tools."""
     output = agent.settings.output
     if output is None or any(problem.rule == EVIDENCE for problem in problems):
         return agent
@@ -161,9 +117,7 @@ def _for_repair(agent: AgentContext, problems: Sequence[contract.ContractProblem
 
 
 def _expected(run: RunContext, workspace: str | None = None) -> contract.ExpectedReturn:
-    lineage = run.state.lineage
-    if lineage is None:
-        return contract.ExpectedReturn(session_id=run.run, workspace=workspace)
+    lineage = run.lineage
     return contract.ExpectedReturn(session_id=run.run, depth=lineage.depth, path=lineage.names, workspace=workspace)
 
 

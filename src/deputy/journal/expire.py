@@ -96,7 +96,7 @@ def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
 
     A process that holds the run receives the refusal. An approval that came in time still counts.
     """
-    from deputy.engine.resume_gate import unapproved_ending
+    from deputy.engine.dispatch import unapproved_ending
 
     queries = SqliteQueries(tx.connection, path)
     state = _as_it_is(tx, queries, seen.run)

@@ -53,7 +53,7 @@ _FENCE = "```"
 _NOT_INCLUDED = "(not included: "
 _OWN_LINES = (
     "Task: ", "Work folder: ", "Artifacts so far:", "- .deputy/work/", "## Inputs", "## Expected return",
-    "## What was asked", "## What counts", "## The work", "```json",
+    "## The request", "## The criteria", "## The work", "```json",
 )  # fmt: skip
 """Beginnings of lines that a command, a subtask or an evaluator adds to its task."""
 

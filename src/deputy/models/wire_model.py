@@ -15,8 +15,7 @@ from deputy.core.conversation import FACTOR, AssistantMessage, Part, Stop, Text,
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.provider_errors import provider_error
-from deputy.engine.shared_timer import shared_timer
-from deputy.engine.timeouts import timeout
+from deputy.engine.timeouts import SharedTimer
 from deputy.models.catalog import ModelPrices, priced
 from deputy.models.http_client import RequestBody, read_what_came
 from deputy.models.sse import EventReader
@@ -76,6 +75,7 @@ class WireModel:
         self._http = http
         self._prices = prices
         self._idle_seconds = idle_seconds
+        self._timer = SharedTimer()
         path = wire.path.format(model=quote(target.model, safe=""))
         self._url = URL(endpoint.base_url.rstrip("/") + path, encoded=True)
         self._headers = {
@@ -100,7 +100,7 @@ class WireModel:
             body = RequestBody(self._wire.body(self._target, conversation, tools, settings))
             response = await self._ask(body, settings.idempotency_key)
             try:
-                listening = _Listening(response, reader, self._idle_seconds)
+                listening = _Listening(response, reader, self._timer, self._idle_seconds)
                 try:
                     while await listening.receive():
                         for delta in reader.buffer.take():
@@ -125,7 +125,7 @@ class WireModel:
     async def _ask(self, body: RequestBody, key: str | None) -> aiohttp.ClientResponse:
         headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
         try:
-            async with timeout(self._idle_seconds):
+            async with self._timer.timeout(self._idle_seconds):
                 response = await self._http.post(self._url, headers, body)
                 if response.status == 200 and _is_stream(response):
                     return response
@@ -191,7 +191,9 @@ def _is_stream(response: aiohttp.ClientResponse) -> bool:
 class _Listening:
     """Reads one response. The idle limit counts the model's progress, not bytes, and only while waiting."""
 
-    def __init__(self, response: aiohttp.ClientResponse, reader: StreamReader, idle_seconds: float) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, reader: StreamReader, timer: SharedTimer, idle_seconds: float
+    ) -> None:
         self._content = response.content
         self._reader = reader
         self._events = EventReader()
@@ -201,7 +203,7 @@ class _Listening:
         self._last_progress = self._loop.time()
         self._last_seen = float("-inf")
         self._is_waiting = False
-        self._timer = shared_timer()
+        self._timer = timer
         self._watch = self._timer.set(idle_seconds, self._check_idle)
 
     def stop(self) -> None:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, json, structs
+from msgspec import Struct, structs
 
 from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
-from deputy.core.events import Requested, StepEnded, StepLost
+from deputy.core.events import Requested
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.project_task import MOVES, OVER, begun, has_worked_on
 from deputy.core.request import timestamp
 from deputy.core.state import CLAIM
-from deputy.engine.dispatch import run_workflow
-from deputy.engine.resume_gate import denied_outcome, outcome_before
+from deputy.engine.dispatch import outcome_before
 from deputy.project_tasks.task_file import TaskFile
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.project_task import ProjectTask
     from deputy.engine.ports import RunContext, RunStart
-    from deputy.engine.services import Services
 
 
 class ClaimArgs(Struct, frozen=True, kw_only=True):
@@ -38,26 +37,22 @@ class ClaimArgs(Struct, frozen=True, kw_only=True):
     """The task's title when the session was requested."""
 
 
-async def claim_and_run(run: RunContext, start: RunStart, services: Services) -> Outcome:
-    """Run a workflow; the command of a numbered task only after it has claimed the task."""
-    before = await denied_outcome(run, services)
-    if before is not None:
-        return before
+async def claim_task(run: RunContext, start: RunStart) -> Outcome | None:
+    """Claim the task of a command before the run works; an outcome if it cannot be claimed."""
     number = run.state.task_number
-    if isinstance(start, Requested) and start.parent is None and number is not None and start.command in MOVES:
-        args = ClaimArgs(
-            project=start.workspace,
-            number=number,
-            command=start.command,
-            session_id=run.run,
-            round=run.state.round,
-            at=run.state.requested_at if run.state.resumed_at is None else run.state.resumed_at,
-            title=_title(start),
-        )
-        refusal = await _refusal(run, args)
-        if refusal is not None:
-            return _unchanged_outcome(run, refusal)
-    return await run_workflow(run, start, services)
+    if not isinstance(start, Requested) or start.parent is not None or number is None or start.command not in MOVES:
+        return None
+    args = ClaimArgs(
+        project=start.workspace,
+        number=number,
+        command=start.command,
+        session_id=run.run,
+        round=run.state.round,
+        at=run.state.requested_at if run.state.resumed_at is None else run.state.resumed_at,
+        title=_title(start),
+    )
+    refusal = await _refusal(run, args)
+    return None if refusal is None else _unchanged_outcome(run, refusal)
 
 
 def _unchanged_outcome(run: RunContext, refusal: Rejected) -> Outcome:
@@ -70,18 +65,10 @@ def _unchanged_outcome(run: RunContext, refusal: Rejected) -> Outcome:
 
 
 async def _refusal(run: RunContext, args: ClaimArgs) -> Rejected | None:
-    ended = await run.step(CLAIM, _claim, args, view=None)
-    if isinstance(ended, StepLost) or ended.result is UNSET:
-        raise TypeError("the claim step is repeatable, so it cannot be lost and has a result")
-    error = json.decode(ended.result, type=Error | None)
-    lineage = run.state.lineage
-    if error is None or lineage is None:
+    error = await run.value(CLAIM, Error | None, partial(asyncio.to_thread, _claimed, args))
+    if error is None:
         return None
-    return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
-
-
-async def _claim(args: ClaimArgs, _: None) -> StepEnded:
-    return StepEnded(step=CLAIM, result=Raw(json.encode(await asyncio.to_thread(_claimed, args))))
+    return Rejected(lineage=run.lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
 
 
 def _claimed(args: ClaimArgs) -> Error | None:

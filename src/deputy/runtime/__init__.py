@@ -1,1 +1,1 @@
-"""Where delegations run: engines that carry them out durably."""
+"""The engine that executes runs in one process, over a journal."""

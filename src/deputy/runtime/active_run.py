@@ -1,4 +1,4 @@
-"""One run at work in this process, and the end that it comes to."""
+"""One active run of this process."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from deputy.runtime.context import DurableRunContext
 
 _OVER_SECONDS = 10.0
-"""How long anybody here waits for a run that was stopped: one that does not stop is not waited for."""
+"""The maximum wait for a stopped run to end."""
 
 
 class CompletedRun(NamedTuple):
-    """A run that has ended: where it stands, and how it ended."""
+    """The state and outcome of an ended run."""
 
     state: State
     outcome: Outcome
 
 
 class ActiveRun(Generic[L]):
-    """A run at work: its task, its context, and why the task is being stopped."""
+    """An active run: its task, its context, and why it is being stopped."""
 
     def __init__(self, context: DurableRunContext[L], lease: L) -> None:
         self.context = context
@@ -34,58 +34,58 @@ class ActiveRun(Generic[L]):
         self.has_begun = False
         self.is_parking = False
         self.parking: asyncio.TimerHandle | None = None
-        """When it is looked at whether it still only waits."""
+        """The timer of the next check whether the run only waits."""
         self.waits_since = 0.0
         self.awaited: tuple[str, ...] = ()
-        """The children that it was waiting for when it was put aside."""
+        """The children that it waited for when it was suspended."""
         self.is_cancelled = False
         self.stopped_because = ""
-        """Why a run above it has stopped it, when that run's own end says so and nothing was sent."""
+        """The reason given by a stopping ancestor, if no message was sent."""
         self.is_late = False
         self.is_ending = False
         self.is_over = asyncio.Event()
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing goes on but waiting for messages, none of which has come, or for children."""
+        """Whether the run only waits for messages or children, and no message has arrived."""
         waiting, joining = self.context.waiting, self.context.joining
         return bool(waiting or joining) and not self.context.busy and not any(come.done() for come in waiting)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it comes to its end already, so that nobody need stop it."""
+        """Whether the run is already ending."""
         return self.is_cancelled or self.is_late or self.is_ending
 
     def cancel(self) -> None:
-        """Have it end as cancelled."""
+        """End the run as cancelled."""
         if not self.is_stopping:
             self.is_cancelled = True
             self._stop()
 
     def end_late(self) -> None:
-        """Have it end as one whose time is up."""
+        """End the run at its deadline."""
         if not self.is_stopping:
             self.is_late = True
             self._stop()
 
     def _stop(self) -> None:
-        """Interrupt the flow; one that has not begun looks by itself, and cancelled before that would never end."""
+        """Cancel the task; a task that has not begun checks the flags itself, and would never record an end."""
         self.context.is_stopped = True
         if self.has_begun and self.task is not None:
             self.task.cancel()
 
     async def over(self) -> None:
-        """Wait until nothing of it goes on."""
+        """Wait until the run is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_OVER_SECONDS):
                 await self.is_over.wait()
 
 
 def ending_key(number: int) -> str:
-    """The key of a round's end."""
+    """The key of a round's outcome."""
     return f"returned:{number}"
 
 
 def cancel_key(state: State) -> str:
-    """The key of the wish that a run's round be stopped."""
+    """The key of the request to cancel the current round."""
     return f"cancel_requested:{state.round}"

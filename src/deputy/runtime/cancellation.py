@@ -1,4 +1,4 @@
-"""Runs are stopped: because somebody wants it, because those above them stop, or because their time is up."""
+"""Stop runs: on request, with their ancestors, or at their deadline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deputy.core.errors import UnknownRun
 from deputy.core.events import CANCEL
 from deputy.engine.ports import L
 from deputy.engine.recover import has_time_below, seconds_late
-from deputy.runtime.storage_failures import storage_trouble
+from deputy.runtime.finalize import storage_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
@@ -21,31 +21,33 @@ if TYPE_CHECKING:
     from deputy.runtime.supervisor import RunSupervisor
 
 GRACE_SECONDS = 0.5
-"""What a run at work here gets to end by itself when its time is up."""
+"""The time that a run of this process gets to end by itself at its deadline."""
 _CALLER_STOPPED = "its caller was cancelled"
 
 
 class Canceller(Generic[L]):
-    """Stops runs, those at work here and by message or through the journal all others."""
+    """Stops runs: directly in this process, by messages in others."""
 
     def __init__(self, supervisor: RunSupervisor[L], journal: Journal[L]) -> None:
         self._supervisor = supervisor
         self._journal = journal
 
     async def stop_tree(self, run: str, reason: str) -> None:
-        """Want a run and all runs below it stopped."""
+        """Cancel a run and its descendants."""
         state = await self._journal.state(run)
         if state is None:
             raise UnknownRun(run)
-        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
+        # The top first: if its children ended first, it might continue with their results.
         await self.stop_all([state], reason)
         below = await self._journal.descendants(run)
-        await self.stop_all(below, reason)
+        stop = self.stop_below if state.is_live else self.stop_all
+        await stop(below, reason or "a run above it was cancelled")
         if not state.is_live:
+            # A live run dismisses its descendants when it ends.
             await self.dismiss((state, *below))
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
-        """Want all these runs stopped, asked together so that they are asked in one commit."""
+        """Send cancel messages to these runs, in one commit."""
         await _together(
             [
                 self._ask_to_stop(state, reason)
@@ -56,7 +58,7 @@ class Canceller(Generic[L]):
         )
 
     async def stop_below(self, states: Sequence[State], reason: str) -> None:
-        """Stop runs below one that is known to stop: those at work here need no message that could be lost."""
+        """Stop the descendants of a stopping run; those of this process without a message."""
         elsewhere: list[State] = []
         for state in states:
             work = self._supervisor.work.get(state.run)
@@ -68,7 +70,7 @@ class Canceller(Generic[L]):
         await self.stop_all(elsewhere, reason)
 
     async def dismiss(self, states: Iterable[State]) -> None:
-        """End those as cancelled that have ended with a question, which nobody will answer now."""
+        """End blocked runs as cancelled, since their questions will not be answered."""
         await _together([self._supervisor.rounds.dismiss(state.run) for state in states if state.status == "blocked"])
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
@@ -76,7 +78,7 @@ class Canceller(Generic[L]):
         await self._supervisor.deliver([(state.run, CANCEL)])
 
     async def stop_children(self, run: str, *, is_late: bool) -> None:
-        """Stop all below a run that stops, and wait for those at work here."""
+        """Stop all descendants of a stopping run, and wait for those of this process."""
         children = await self._journal.descendants(run)
         if is_late:
             await self.end_late(children)
@@ -87,7 +89,7 @@ class Canceller(Generic[L]):
                 await self._supervisor.work[child.run].over()
         if not is_late:
             children = await self._journal.descendants(run)
-            # One whose storage failed before it had written that it stops would go on when the storage works again.
+            # A run whose storage failed before it recorded the stop would continue when storage recovers.
             await self.stop_all(
                 [child for child in children if child.run not in self._supervisor.work], _CALLER_STOPPED
             )
@@ -96,14 +98,14 @@ class Canceller(Generic[L]):
     # --- time is up ---------------------------------------------------------------------------------------------------
 
     async def stop_late(self) -> None:
-        """Stop the runs at work here that did not end by themselves when their time was up."""
+        """Stop runs of this process that did not end by themselves at their deadline."""
         now = self._supervisor.world.now() - GRACE_SECONDS
         for work in [work for work in self._supervisor.work.values() if seconds_late(work.lease.state, now)]:
             if not work.is_late and await self.is_late(work.lease.state, now):
                 work.end_late()
 
     async def end_late(self, states: Iterable[State]) -> list[str]:
-        """End runs whose time is up, whoever is at work on them; gives those that nobody here was at work on."""
+        """End overdue runs of any process; returns those that were not active here."""
         ended: list[str] = []
         for state in states:
             work = self._supervisor.work.get(state.run)
@@ -115,12 +117,12 @@ class Canceller(Generic[L]):
         return ended
 
     async def is_late(self, state: State, now: float) -> bool:
-        """Whether a run's time is up, and nobody below it still has some."""
+        """Whether a run is past its deadline and no descendant has time left."""
         return bool(seconds_late(state, now)) and not has_time_below(await self._journal.descendants(state.run), now)
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Do all of this at once; of several troubles with the journal the one that counts is raised alone."""
+    """Run all concurrently; of several storage errors only the most important one is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             for one in work:

@@ -1,4 +1,4 @@
-"""Who waits for the ends of runs, and what they are told."""
+"""Wait for runs to end, and notify the waiters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class Completions(Generic[L]):
-    """The ends of runs, wherever these are at work."""
+    """The ends of runs in all processes."""
 
     def __init__(self, journal: Journal[L], is_at_work: Callable[[str], bool]) -> None:
         self._journal = journal
         self._is_at_work = is_at_work
         self._awaited: dict[str, list[asyncio.Future[CompletedRun | None]]] = {}
         self._troubles: dict[str, StorageError] = {}
-        """Why runs have stopped that have not ended: those who wait for them are told."""
+        """Storage errors of stopped runs that have not ended; raised to their waiters."""
 
     async def ended(self, run: str) -> CompletedRun:
-        """Wait until a run has ended, wherever it is at work."""
+        """Wait until a run has ended in any process."""
         while True:
             over: asyncio.Future[CompletedRun | None] = asyncio.get_running_loop().create_future()
             self._awaited.setdefault(run, []).append(over)
@@ -43,7 +43,7 @@ class Completions(Generic[L]):
                     del self._awaited[run]
 
     async def ended_by_now(self, run: str) -> CompletedRun | None:
-        """How a run has ended; None when it goes on."""
+        """The end of a run; None if it has not ended."""
         if self._is_at_work(run):
             return None
         state = await self._journal.state(run)
@@ -57,7 +57,7 @@ class Completions(Generic[L]):
         return None
 
     async def outcome(self, run: str, number: int) -> Outcome:
-        """How a round of a run ended."""
+        """The outcome of a round."""
         record = await self._journal.get(run, ending_key(number))
         if record is None or not isinstance(record.event, Returned | AdmissionRefused):
             raise UnknownRun(run)
@@ -65,29 +65,29 @@ class Completions(Generic[L]):
 
     @property
     def awaited(self) -> Sequence[str]:
-        """The runs that are waited for and not at work here."""
+        """Awaited runs that are not active here."""
         return [run for run in self._awaited if not self._is_at_work(run)]
 
     @property
     def troubled(self) -> Sequence[str]:
-        """Runs that stopped because the journal failed, and may go on when it works again."""
+        """Runs stopped by a storage error that may continue when storage recovers."""
         return [run for run, trouble in self._troubles.items() if not isinstance(trouble, StorageCorrupt)]
 
     def notify(self, run: str, ended: CompletedRun | None = None) -> None:
-        """Give those who wait for a run its end, or let them look again."""
+        """Give waiters the end of a run, or let them look again."""
         for over in self._awaited.get(run, ()):
             if not over.done():
                 over.set_result(ended)
 
     def trouble(self, run: str, error: StorageError) -> None:
-        """A run has stopped by this, and whoever waits for it hears of it."""
+        """Record the storage error that stopped a run, and notify its waiters."""
         self._troubles[run] = error
         self.notify(run)
 
     def note_trouble(self, run: str, error: StorageError) -> None:
-        """A run that is not at work is kept from it by this, unless by something else before."""
+        """Record a storage error of an inactive run, unless it has one."""
         self._troubles.setdefault(run, error)
 
     def forget_trouble(self, run: str) -> None:
-        """A run is at work again, or has ended wherever it was."""
+        """Forget the storage error of a run that is active again or has ended."""
         self._troubles.pop(run, None)

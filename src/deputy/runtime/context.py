@@ -1,14 +1,18 @@
-"""What one run is carried out through, on a journal: what was done before comes back, what was not is done once."""
+"""DurableRunContext: run operations over a journal; recorded results are replayed."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, cast
 
-from msgspec import json, structs
+from msgspec import Raw, json, structs
 
+from deputy.core.approval import ApprovalRequest, read_decision
+from deputy.core.approval_text import headline
 from deputy.core.errors import DeputyError, Error, LeaseLost, StepFailed, StorageError, UsageError
 from deputy.core.events import (
+    ANSWER,
+    APPROVAL,
     FellBack,
     Joined,
     ModelCallEnded,
@@ -22,34 +26,32 @@ from deputy.core.events import (
     ToolCallEnded,
     ValueDrawn,
 )
+from deputy.core.messages import is_unanswered
 from deputy.core.state import ASKED, BEGUN, prefix
 from deputy.engine.partial_result import PartialResult
-from deputy.engine.ports import L
-from deputy.engine.step_cancelled import StepCancelled
+from deputy.engine.ports.durable import ApprovalVerdict, L, StepCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from msgspec import Raw
-
-    from deputy.core.approval import ApprovalRequest
     from deputy.core.events import Event, Known, Record, Requested
     from deputy.core.outcome import Outcome
+    from deputy.core.request import Lineage
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
     from deputy.runtime.active_run import CompletedRun
     from deputy.runtime.supervisor import RunSupervisor
 
-    A = TypeVar("A")
-    V = TypeVar("V")
     E = TypeVar("E", bound=Known)
+    T = TypeVar("T")
+    Ts = TypeVarTuple("Ts")
 
 
-_TOLD = ModelCallEnded | ToolCallEnded | QuestionAnswered | FellBack
+_SHOWN = ModelCallEnded | ToolCallEnded | QuestionAnswered | FellBack
 
 
 class DurableRunContext(Generic[L]):
-    """One run at work in this process."""
+    """The RunContext of one active run."""
 
     def __init__(self, supervisor: RunSupervisor[L], journal: Journal[L], lease: L, history: Sequence[Record]) -> None:
         self._supervisor = supervisor
@@ -65,42 +67,48 @@ class DurableRunContext(Generic[L]):
             self.partial.see(record.event)
         self._now = lease.state.asked_clock
         self._used: set[str] = set()
-        self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _SHOWN)}
         self._written = self._durable_writes = 0
-        """How many results were written, and how many of them are known to be durable."""
+        """How many results were written, and how many are durable."""
         self.is_stopped = False
-        """Whether the run is to end here and now."""
+        """Whether the run must end now."""
         self.is_leaving = False
-        """Whether this process has no more time for the run."""
+        """Whether this process is closing."""
         self.busy = 0
         self.is_suspended = False
-        """Whether its flow is stopped only to be taken up again."""
+        """Whether the flow is being stopped to suspend the run."""
         self.waiting: list[asyncio.Future[None]] = []
         self.joining: list[str] = []
-        """The children whose end is waited for."""
+        """The children that are being joined."""
 
     @property
     def state(self) -> State:
-        """Where the run stands, with all that is durable."""
+        """The fold of the durable records."""
         return self._lease.state
 
     @property
+    def lineage(self) -> Lineage:
+        """The run's place in its tree."""
+        lineage = self._lease.state.lineage
+        if lineage is None:
+            raise TypeError(f"run {self.run} has no start event")
+        return lineage
+
+    @property
     def is_replaying(self) -> bool:
-        """Whether model and tool calls still lie ahead that were made before."""
+        """Whether recorded model or tool calls are still to be replayed."""
         return bool(self._ahead)
 
     async def step(
         self,
         key: str,
-        do: Callable[[A, V], Awaitable[E]],
-        args: A,
-        *,
-        view: V,
+        do: Callable[..., Awaitable[Any]],
+        *args: Any,
         begun: Beginning | None = None,
         repeatable: bool = True,
         reads: bool = False,
-    ) -> E | StepLost:
-        """Do something once: its result is an event, durable before anything else is done but to read."""
+    ) -> Any:
+        """Run `do(*args)` once; its result is an event, durable before the next effect."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             return self._result(key, self._take_record(record).event)
@@ -113,15 +121,15 @@ class DurableRunContext(Generic[L]):
                 return cast("StepLost", self._take_record(await self._journal.append(self._lease, name, lost)).event)
             self._journal.append_begun(self._lease, f"{name}{BEGUN}", beginning)
             if not (reads and repeatable):
-                # What costs or changes something is known to have begun, and by what it was asked for.
+                # Before an effect, its begin record and all earlier records must be durable.
                 self._written += 1
                 await self.durable()
             try:
-                event: Known = await do(args, view)
+                event: Known = await do(*args)
             except (StorageError, LeaseLost):
                 raise
             except StepCancelled as stopped:
-                # A run that only leaves this process, and not the world, makes the call again.
+                # A run that only leaves this process repeats the call elsewhere.
                 if self.is_stopped:
                     self.partial.see(stopped.event)
                     self._journal.append_soon(self._lease, name, stopped.event)
@@ -130,18 +138,36 @@ class DurableRunContext(Generic[L]):
                 event = StepEnded(step=key, error=_as_value(error))
             return self._result(key, self._write_soon(name, event))
 
+    async def value(
+        self,
+        key: str,
+        type: object,
+        do: Callable[[*Ts], Awaitable[T]],
+        *args: *Ts,
+        step: str = "",
+        reads: bool = False,
+    ) -> T:
+        """Compute a JSON value once in a repeatable step; on replay the recorded value is returned."""
+
+        async def compute() -> StepEnded:
+            return StepEnded(step=step or key, result=Raw(json.encode(await do(*args))))
+
+        # Decoded from the event, so that the first execution sees the redacted value that a replay sees.
+        ended = await self.step(key, compute, reads=reads)
+        return json.decode(cast("Raw", ended.result), type=cast("type[T]", type))
+
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when a step's result would be."""
+        """Record an event that needs no work."""
         name = self._claim(key)
         record = self._done.pop(name, None)
         return cast("E", self._write_soon(name, event) if record is None else self._take_record(record).event)
 
     async def spawn(self, key: str, requested: Requested) -> str:
-        """Make a child run, exactly once, and start it; gives its id."""
+        """Create and start a child run exactly once; returns its id."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             child = cast("Spawned", self._take_record(record).event).child
-            # Put aside meanwhile, it would wait for a child that nobody has brought back.
+            # If suspended meanwhile, it would wait for a child that no process runs.
             with self._at_work():
                 await self._supervisor.ensure_running(child)
             return child
@@ -151,27 +177,24 @@ class DurableRunContext(Generic[L]):
             with self._supervisor.starting(child):
                 lease = await self._journal.spawn(self._lease, name, child, requested)
                 if lease is None:
-                    raise UsageError("session_id", child, "a run of this id exists already; draw another")
+                    raise UsageError("session_id", child, "a run with this id exists already; use another id")
                 self._supervisor.start(lease, requested)
         return child
 
     async def restart_child(self, key: str, child: str, message: str | None = None, *, force: bool = False) -> None:
-        """Set a child that has ended to work again, exactly once."""
+        """Start another round of an ended child, exactly once."""
         name = self._claim(key)
         record = self._done.pop(name, None)
         with self._at_work():
             if record is None:
-                # Which round it is to reach is written first: a crash in between must not give it another one.
+                # Record the target round first: a crash in between must not start yet another one.
                 drawn = ValueDrawn(value=str(await self._supervisor.rounds.next(child, force=force)))
                 record = await self._journal.append(self._lease, name, drawn)
             number = int(cast("ValueDrawn", self._take_record(record).event).value)
-            lineage = self.state.lineage
-            await self._supervisor.rounds.reach(
-                child, number, message, within=None if lineage is None else lineage.deadline
-            )
+            await self._supervisor.rounds.reach(child, number, message, within=self.lineage.deadline)
 
     async def join(self, key: str, child: str) -> Outcome:
-        """Wait for a child's end and take its outcome."""
+        """Wait for a child to end and return its outcome."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is None:
             ended = await self._end_of(child)
@@ -184,55 +207,64 @@ class DurableRunContext(Generic[L]):
             return await self._supervisor.endings.outcome(child, joined.round)
 
     async def stop(self, child: str, reason: str) -> None:
-        """Stop a child and all runs below it; asked again, it is asked once."""
+        """Cancel a child and its descendants."""
         with self._at_work():
             await self._supervisor.stopping.stop_tree(child, reason)
 
     async def descendants(self) -> Sequence[State]:
-        """All runs below this one as they stand now."""
+        """The current states of all descendants."""
         return await self._journal.descendants(self.run)
 
-    async def recv(
-        self,
-        key: str,
-        topic: str,
-        question: str = "",
-        *,
-        approval_timeout_seconds: float | None = None,
-        request: ApprovalRequest | None = None,
-    ) -> Raw:
-        """Wait for a message; a run that only waits is put aside until one comes."""
-        name = self._claim(key)
+    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
+        """Wait for a message; a run that only waits is suspended."""
+        return await self._receive(key, QuestionAsked(topic=topic, question=question))
+
+    async def ask(
+        self, key: str, question: str | ApprovalRequest, *, approval_timeout_seconds: float | None = None
+    ) -> Any:
+        """Ask a person a question, or for an approval."""
+        if isinstance(question, str):
+            body = await self._receive(key, QuestionAsked(topic=ANSWER, question=question))
+            answer = None if is_unanswered(body) else json.decode(body)
+            return answer if answer is None or isinstance(answer, str) else json.encode(answer).decode()
+        asked = self.recorded_question(key)
+        if asked is None or asked.request is None:
+            now, wait = self._supervisor.world.now(), approval_timeout_seconds
+            asked = QuestionAsked(
+                topic=APPROVAL,
+                question=headline(question),
+                until=None if wait is None else now + wait,
+                request=question,
+                digest=question.digest,
+            )
+        body = await self._receive(key, asked)
+        return ApprovalVerdict(read_decision(body, asked.digest), asked.request or question)
+
+    async def _receive(self, key: str, asked: QuestionAsked) -> Raw:
+        name, topic = self._claim(key), asked.topic
         record = self._done.pop(name, None)
         while record is None:
             with self._at_work():
                 record = await self._journal.receive_message(self._lease, name, topic)
                 if record is None:
-                    until = (
-                        None
-                        if approval_timeout_seconds is None
-                        else self._supervisor.world.now() + approval_timeout_seconds
-                    )
-                    digest = "" if request is None else request.digest
-                    asked = QuestionAsked(topic=topic, question=question, until=until, request=request, digest=digest)
                     await self._journal.append(self._lease, f"{name}{ASKED}", asked)
-                    # It may have come in between, when nobody knew that it was waited for.
+                    # The message may have arrived before the question was recorded.
                     record = await self._journal.receive_message(self._lease, name, topic)
             if record is None:
                 await self._message()
         return cast("QuestionAnswered", self._take_record(record).event).body
 
     def recorded_question(self, key: str) -> QuestionAsked | None:
-        """The question of a `recv` that this round has put before."""
+        """The recorded question of a `recv` in this round."""
         record = self._done.get(f"{self._prefix}{key}{ASKED}")
         return None if record is None else cast("QuestionAsked", record.event)
 
     def has_record(self, key: str) -> bool:
-        """Whether this round has a record under this key that is still ahead."""
+        """Whether this round has a record of this key that is not yet replayed."""
         return f"{self._prefix}{key}" in self._done
 
     async def sleep(self, key: str, seconds: float) -> None:
-        """Wait, counted from the first time this was reached."""
+        """Wait, counted from the first time this point was reached."""
         name = self._claim(key)
         record = self._done.pop(name, None)
         with self._at_work():
@@ -244,7 +276,7 @@ class DurableRunContext(Generic[L]):
         self._now = max(self._now, until)
 
     def emit(self, progress: Any) -> None:
-        """Show progress to whoever watches."""
+        """Show progress to watchers."""
         self._journal.show_progress(self.run, json.encode(progress))
 
     def now(self) -> float:
@@ -252,11 +284,11 @@ class DurableRunContext(Generic[L]):
         return self._now
 
     async def new_id(self, key: str) -> str:
-        """A session id that nobody has."""
+        """A new session id."""
         return (await self.new_ids(key, 1))[0]
 
     async def new_ids(self, key: str, count: int) -> Sequence[str]:
-        """So many of them, looked up together."""
+        """New session ids, checked together."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             return cast("ValueDrawn", self._take_record(record).event).value.split()
@@ -265,15 +297,15 @@ class DurableRunContext(Generic[L]):
             self._write_soon(name, ValueDrawn(value=" ".join(drawn)))
             return drawn
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    # --- replay and durability ----------------------------------------------------------------------------------------
 
     def _claim(self, key: str) -> str:
-        """The key within the run; each is used once, or two operations would take each other's result."""
+        """The full key; each key may be used once, or two operations would share a result."""
         if self.is_stopped or self.is_leaving:
-            # A tool may have swallowed the cancel; nothing begins after it all the same.
+            # A tool may have swallowed the cancellation; still nothing new begins.
             raise asyncio.CancelledError
         if not key or key != key.strip() or not key.isprintable() or len(key) > 200:
-            raise UsageError("key", key, "a key is 1 to 200 printable characters without spaces around them")
+            raise UsageError("key", key, "a key has 1 to 200 printable characters without spaces around them")
         if key in self._used:
             raise UsageError("key", key, "this run has used the key already; every operation needs its own")
         self._used.add(key)
@@ -282,7 +314,7 @@ class DurableRunContext(Generic[L]):
         return name
 
     async def durable(self) -> None:
-        """Until all that was done before is durable; an error when some of it never will be."""
+        """Wait until all earlier records are durable; raises if one cannot be written."""
         written = self._written
         if self._durable_writes < written:
             await self._journal.wait_durable(self._lease)
@@ -308,14 +340,14 @@ class DurableRunContext(Generic[L]):
         return _BusyMark(self)
 
     def finish_operation(self) -> None:
-        """One thing less is done for this run; one that only waits now may be put aside."""
+        """An operation ended; a run that only waits now may be suspended."""
         self.busy -= 1
         if not self.busy and (self.waiting or self.joining):
             self._supervisor.suspend_soon(self.run)
 
     async def _end_of(self, child: str) -> CompletedRun:
-        """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
-        # Looked at before anything else, so that a run which is taken up for it gets to see it.
+        """Wait for a child to end; the run may be suspended meanwhile."""
+        # Check first, so that a run resumed for this end sees it.
         with self._at_work():
             ended = await self._supervisor.endings.ended_by_now(child)
         if ended is not None:
@@ -328,7 +360,6 @@ class DurableRunContext(Generic[L]):
             self.joining.remove(child)
 
     async def _message(self) -> None:
-        """Until something has come for this run."""
         come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(come)
         self._supervisor.suspend_soon(self.run)
@@ -338,14 +369,14 @@ class DurableRunContext(Generic[L]):
             self.waiting.remove(come)
 
     def notice(self) -> None:
-        """Something has come."""
+        """A message has arrived."""
         for come in self.waiting:
             if not come.done():
                 come.set_result(None)
 
 
 class _BusyMark:
-    """While something is done for a run. Every step is, so that it is no generator."""
+    """Marks a run as busy. A class, because a generator costs more on every step."""
 
     __slots__ = ("_context",)
 

@@ -1,8 +1,10 @@
-"""The engine in this process: runs are tasks, the journal is what they survive in."""
+"""LocalEngine: runs as tasks of this process, durable in a journal."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -28,12 +30,33 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 MONITOR_SECONDS = 5.0
-"""How often this process looks after the runs of others."""
+"""The interval of checks for runs of other processes."""
 _KEY_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
+class SystemWorld:
+    """The journal's clock, the wall clock and the system's randomness."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def random_string(self, letters: str, count: int) -> str:
+        """A random string of `count` of these letters."""
+        # One large random number for all letters saves system calls and keeps the bias negligible.
+        base, number = len(letters), int.from_bytes(os.urandom(count + 8))
+        drawn: list[str] = []
+        for _ in range(count):
+            number, at = divmod(number, base)
+            drawn.append(letters[at])
+        return "".join(drawn)
+
+
 class LocalEngine(Generic[L]):
-    """Hosts runs as tasks of this process; `async with` bounds their life."""
+    """Hosts runs as tasks of this process while its `async with` block is open."""
 
     def __init__(
         self,
@@ -47,11 +70,11 @@ class LocalEngine(Generic[L]):
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[State], None] = lambda _: None,
     ) -> None:
-        """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for.
+        """`clean_up` stops a run's orphaned processes; `adopts` selects orphaned runs to resume without a request.
 
-        `keep` gives the outcome of a run that was stopped what it had done in a place of its own.
-        A run that has only waited for its children for `suspend_seconds` is put aside until one ends.
-        `is_over` hears of the end of every run that was at work or put aside here.
+        `keep` adds the changes in a worktree to the outcome of a stopped run.
+        A run that has only waited for its children for `suspend_seconds` is suspended until one ends.
+        `is_over` is called with the end of every run that was active or suspended here.
         """
         self._journal = journal
         self._world = world
@@ -78,7 +101,7 @@ class LocalEngine(Generic[L]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop what is at work without ending it: whoever comes next goes on with it."""
+        """Stop all tasks without ending their runs, which another process can resume."""
         if self._watcher is not None:
             self._watcher.cancel()
         self._supervisor.close()
@@ -87,7 +110,7 @@ class LocalEngine(Generic[L]):
     # --- one run ------------------------------------------------------------------------------------------------------
 
     async def submit(self, run: str, start: RunStart) -> bool:
-        """Start a run; False when there is one of this id already, which is then left as it is."""
+        """Start a run; False if a run with this id exists already."""
         with self._supervisor.starting(run):
             lease = await self._journal.begin(run, start)
             if lease is not None:
@@ -103,60 +126,52 @@ class LocalEngine(Generic[L]):
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
     ) -> int:
-        """Start another round of a run that has ended; gives the round's number."""
+        """Start another round of an ended run; returns its number."""
         return await self._supervisor.rounds.begin(
             run, message, seconds=seconds, request=request, approval_timeout_seconds=approval_timeout_seconds
         )
 
     async def cancel(self, run: str, reason: str = "") -> None:
-        """Stop a run and all runs below it, whoever is at work on them; one that is blocked ends as cancelled too."""
-        top, *below = await self._tree(run)
-        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
-        stopping = self._supervisor.stopping
-        await stopping.stop_all([top], reason)
-        stop = stopping.stop_below if top.is_live else stopping.stop_all
-        await stop(below, reason or "a run above it was cancelled")
-        if not top.is_live:
-            # One that is live sees to those below it when it ends.
-            await stopping.dismiss((top, *below))
+        """Cancel a run and its descendants in every process; a blocked run ends as cancelled too."""
+        await self._supervisor.stopping.stop_tree(run, reason)
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
-        """Send a run a message, once per key; False when another one was sent under that key before."""
+        """Send a message to a run; False if another message was sent under this key before."""
         name = key or f"sent:{topic}:{self._world.random_string(_KEY_LETTERS, 12)}"
         is_first = await self._journal.send(run, topic, name, json.encode(body))
         await self._supervisor.deliver([(run, topic)], wake=True)
         return is_first
 
     async def get(self, run: str) -> State | None:
-        """Where a run stands."""
+        """The state of a run."""
         return await self._journal.state(run)
 
     async def result(self, run: str) -> Outcome:
-        """Wait for a run's end."""
+        """Wait for a run to end."""
         return (await self._supervisor.endings.ended(run)).outcome
 
     async def outcome(self, run: str, number: int) -> Outcome:
-        """How a round of a run ended."""
+        """The outcome of a round."""
         return await self._supervisor.endings.outcome(run, number)
 
     async def new_id(self) -> str:
-        """A session id that no run has."""
+        """A new session id."""
         return (await self._supervisor.new_ids(1))[0]
 
     async def ensure_running(self, run: str) -> bool:
-        """Put a run to work that should be and is not; whether that was so."""
+        """Resume a live run that is not active; whether it was resumed."""
         return await self._supervisor.ensure_running(run)
 
     def has(self, run: str) -> bool:
-        """Whether a run is at work here, or about to be."""
+        """Whether a run is active here or about to be."""
         return self._supervisor.owns(run) or self._supervisor.is_starting(run)
 
     async def deliver(self, run: str, to: str) -> None:
-        """Say that a result has reached whoever asked; until then it is kept."""
+        """Record that the result reached the caller; until then it is kept."""
         await self._journal.deliver(run, to)
 
     async def events(self, run: str, *, after: int = 0) -> AsyncIterator[Record]:
-        """The records of a run after the how-manieth, and those to come, until it ends."""
+        """The records of a run after this sequence number, as they are written, until the run ends."""
         while True:
             state = await self._journal.state(run)
             if state is None:
@@ -169,7 +184,7 @@ class LocalEngine(Generic[L]):
             await asyncio.sleep(LOOK_SECONDS)
 
     async def purge(self, run: str) -> None:
-        """Forget a run that has ended, and all runs below it."""
+        """Delete an ended run and its descendants."""
         for state in await self._tree(run):
             if state.is_live:
                 raise UsageError("ID", state.run, f"this run is {state.status}; cancel it first")
@@ -188,11 +203,11 @@ class LocalEngine(Generic[L]):
         return [status.state for status in await self._journal.unfinished() if status.state.is_live]
 
     async def serve(self) -> None:
-        """Carry out what is left behind or waits for somebody, until cancelled."""
+        """Resume orphaned runs and runs that received messages, until cancelled."""
         self._is_serving = True
         try:
             while True:
-                # Storage that fails now may work again the next time.
+                # Storage may recover until the next check.
                 with suppress(StorageError):
                     await self.adopt()
                 await asyncio.sleep(LOOK_SECONDS * 4)
@@ -200,21 +215,21 @@ class LocalEngine(Generic[L]):
             self._is_serving = False
 
     async def adopt(self, wants: Callable[[State], bool] = lambda _: True) -> Sequence[str]:
-        """Go on with every wanted run that nobody is at work on, each with the runs below it; tells which."""
+        """Resume every wanted orphaned run, with its descendants; returns the resumed ids."""
         statuses = await self._journal.unfinished()
         found = find(statuses, self._world.now())
         left = {finding.state.run: finding.state for finding in found if isinstance(finding, OrphanedRun | Overdue)}
-        # Those in trouble are ours as long as the journal does not take them back.
+        # Runs with a storage error are ours until the journal accepts them again.
         troubled = set(self._supervisor.endings.troubled)
         left |= {status.state.run: status.state for status in statuses if status.state.run in troubled}
-        # A run brings its children back itself: what they spend is counted in what it has opened before.
+        # A run resumes its children itself, so that their spending counts in its ledger.
         tops = [run for run, state in left.items() if state.parent not in left and (run in troubled or wants(state))]
         return [run for run in (*tops, *(troubled - left.keys())) if await self._supervisor.ensure_running(run)]
 
     async def expire_others(self) -> Sequence[str]:
-        """End what is past its deadline, whoever started it, and go on with what our runs wait for; tells what ended.
+        """End overdue runs of any process, and resume what our runs wait for; returns the ended ids.
 
-        What else a dead process left is for whoever resumes it, or serves: going on with it spends somebody's money.
+        Other orphaned runs wait for an explicit resume or `serve`: continuing them costs money.
         """
         statuses = await self._journal.unfinished()
         ended = await self._supervisor.stopping.end_late(overdue(statuses, self._world.now()))
@@ -229,18 +244,17 @@ class LocalEngine(Generic[L]):
         return ended
 
     async def _refuse(self, state: State) -> None:
-        """Answer a run that nobody answered in time, and see to its end: it is refused, and costs nothing."""
+        """Deny a run that got no answer in time, and resume it so that it ends."""
         for key, topic in state.waits.items():
             await self._journal.send(state.run, topic, answer_key(key), json.encode(False))
         await self._supervisor.ensure_running(state.run)
 
     async def _watch(self) -> None:
-        """The one task that looks for what other processes did."""
         seen, looked_at = -1, float("-inf")
         clock = asyncio.get_running_loop().time
-        # A cancel that meets another trouble in the same moment can be lost; that this is left is not.
+        # A cancellation can be lost when another error occurs at the same moment; `is_leaving` cannot.
         while not self._supervisor.is_leaving:
-            # Whoever waits for this storage hears of its trouble; here it is only looked at again.
+            # Waiters get the storage error; here it is only retried.
             with suppress(StorageError):
                 changes = await self._journal.changes()
                 if changes != seen:

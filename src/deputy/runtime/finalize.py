@@ -1,22 +1,20 @@
-"""From a flow that was stopped, or that failed, to the outcome of its run: there always is one."""
+"""Build the outcome of a stopped or failed run; every run gets one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-from deputy.core.errors import Error
+from deputy.core.errors import Error, LeaseLost, StorageError
 from deputy.core.events import CANCEL, CancelRequested
 from deputy.core.outcome import Cancelled, Failed, Partial, shortened
 from deputy.core.results import Result
 from deputy.engine.partial_result import stopped_late, with_all_below
 from deputy.engine.ports import L
 from deputy.runtime.active_run import cancel_key
-from deputy.runtime.storage_failures import failed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from deputy.core.errors import StorageError
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Journal, Worktree, World
@@ -26,12 +24,12 @@ if TYPE_CHECKING:
 
 
 async def keep_no_worktree(_place: Worktree, _label: str, outcome: Outcome) -> Outcome:
-    """What is kept of a run's own place where nobody has one."""
+    """The default for engines without worktrees."""
     return outcome
 
 
 class Finalizer(Generic[L]):
-    """Brings the runs at work here to their outcomes."""
+    """Ends runs with an outcome."""
 
     def __init__(
         self,
@@ -46,10 +44,10 @@ class Finalizer(Generic[L]):
         self._endings = endings
         self._stopping = stopping
         self._keep = keep
-        """Gives an outcome what a run that was stopped has done in a place of its own."""
+        """Adds the changes in the worktree of a stopped run to its outcome."""
 
     async def completed_outcome(self, work: ActiveRun[L], ending: Outcome) -> Outcome:
-        """An ending with what is not the flow's own: what it left in its place, and what those below it used."""
+        """The outcome with the worktree's changes and the usage of descendants."""
         partial, state = work.context.partial, work.lease.state
         if partial.place is not None:
             ending = await self._keep(partial.place, state.label, ending)
@@ -61,8 +59,8 @@ class Finalizer(Generic[L]):
         return await self._journal.descendants(state.run) if state.counts.children else ()
 
     async def _found(self, work: ActiveRun[L], *, is_late: bool = False) -> dict[str, Any]:
-        """What a run has found whose flow stopped, when nothing of it goes on any more."""
-        # The flow begins nothing after this, and what it began last, a child perhaps, is durable when this is.
+        """Stop the descendants of a stopped run and return the outcome fields it has so far."""
+        # Nothing begins after this append, and everything begun before it, such as a child, is durable with it.
         key = cancel_key(work.lease.state)
         if work.stopped_because:
             await self._journal.append(work.lease, key, CancelRequested(reason=work.stopped_because))
@@ -74,14 +72,14 @@ class Finalizer(Generic[L]):
         return work.context.partial.fields(state, self._world.now())
 
     async def stopped(self, work: ActiveRun[L]) -> Outcome:
-        """The outcome of a run whose flow was interrupted, or never begun, to be ended."""
-        # Whoever stops it again must not interrupt its ending.
+        """The outcome of a run that was cancelled or timed out."""
+        # A second stop must not interrupt the ending.
         is_late, work.is_cancelled = work.is_late, True
         found = await self._found(work, is_late=is_late)
         if is_late and not work.lease.state.is_cancelling:
             return await self._stopped_late(work)
-        unknown = " What the call under way had used is not known." if work.context.partial.is_use_unknown else ""
-        return Cancelled(**found, summary=f"Cancelled; what was found until then is kept.{unknown}")
+        unknown = " The usage of the interrupted call is unknown." if work.context.partial.is_use_unknown else ""
+        return Cancelled(**found, summary=f"Cancelled; partial results are kept.{unknown}")
 
     async def failed_by(self, work: ActiveRun[L], trouble: StorageError) -> Outcome:
         """The outcome of a run whose storage failed."""
@@ -96,7 +94,7 @@ class Finalizer(Generic[L]):
         return stopped_late(work.context.partial, state, results, self._world.now())
 
     async def failed(self, work: ActiveRun[L], bug: Exception) -> Failed:
-        """The outcome of a run whose flow is mistaken: whatever happens, there is one."""
+        """The outcome of a run whose flow raised an unexpected exception."""
         import traceback
 
         work.is_cancelled = True
@@ -105,8 +103,44 @@ class Finalizer(Generic[L]):
             code="INTERNAL_ERROR",
             message=f"{type(bug).__name__}: {bug}",
             recoverable=False,
-            recommendation="This is a mistake in Deputy or in one of its plugins: see `deputy errors` for the trace.",
+            recommendation="This is a bug in Deputy or in one of its plugins: `deputy errors` shows the trace.",
         )
         await self._journal.log(work.lease.run, error, "".join(traceback.format_exception(bug)))
         found = await self._found(work)
-        return Failed(**found, summary=shortened(f"It stopped by a mistake of ours: {error.message}"), errors=(error,))
+        return Failed(**found, summary=shortened(f"Internal error: {error.message}"), errors=(error,))
+
+
+# --- storage errors ---------------------------------------------------------------------------------------------------
+
+
+def storage_trouble(error: BaseException) -> LeaseLost | StorageError | None:
+    """The storage error in an exception or group; a lost lease comes first."""
+    if isinstance(error, LeaseLost | StorageError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    found = [trouble for inner in group.exceptions if (trouble := storage_trouble(inner)) is not None]
+    return next((trouble for trouble in found if isinstance(trouble, LeaseLost)), found[0] if found else None)
+
+
+def failed_by(trouble: StorageError, found: Mapping[str, Any]) -> Failed:
+    """The outcome of a run whose storage failed."""
+    error = Error(
+        type="storage",
+        code=_CODES.get(type(trouble).__name__, "STORAGE_FAILED"),
+        message=f"{trouble.path}: {trouble.what}.",
+        recoverable=trouble.retryable,
+        recommendation=trouble.remedy,
+    )
+    return Failed(**found, summary=shortened(f"Storage failed: {error.message}"), errors=(error,))
+
+
+_CODES = {
+    "StorageFull": "STORAGE_FULL",
+    "StorageDenied": "STORAGE_DENIED",
+    "StorageCorrupt": "STORAGE_CORRUPT",
+    "StorageGone": "STORAGE_GONE",
+    "StorageTooNew": "STORAGE_TOO_NEW",
+    "StorageBusy": "STORAGE_BUSY",
+}

@@ -1,4 +1,4 @@
-"""The runs at work in this process: started, woken, and always brought to an outcome."""
+"""RunSupervisor: starts, wakes and ends the runs of this process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from deputy.runtime.active_run import ActiveRun, CompletedRun, cancel_key, endin
 from deputy.runtime.cancellation import Canceller
 from deputy.runtime.completions import Completions
 from deputy.runtime.context import DurableRunContext
-from deputy.runtime.finalize import Finalizer, keep_no_worktree
-from deputy.runtime.gc_tuning import GcTuner
+from deputy.runtime.finalize import Finalizer, failed_by, keep_no_worktree, storage_trouble
 from deputy.runtime.resume_run import ResumeRounds
-from deputy.runtime.storage_failures import failed_by, storage_trouble
 from deputy.runtime.suspension import SUSPEND_SECONDS, SuspendedRuns
 
 if TYPE_CHECKING:
@@ -32,15 +30,15 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Journal, RunStart, Workflow, Worktree, World
 
 _RETRY_SECONDS = (0.05, 0.5)
-"""How long a run whose storage failed is left before each time that it goes on by itself."""
+"""The delays before the automatic retries after a storage error."""
 
 
 async def no_cleanup(_: str) -> None:
-    """What is cleaned up behind a run where nothing can be left."""
+    """The default for engines without processes."""
 
 
 class RunSupervisor(Generic[L]):
-    """Carries runs out as tasks of a group that belongs to the engine."""
+    """Executes runs as tasks of the engine's task group."""
 
     def __init__(
         self,
@@ -56,33 +54,32 @@ class RunSupervisor(Generic[L]):
     ) -> None:
         self.world = world
         self.work: dict[str, ActiveRun[L]] = {}
-        """The runs at work here."""
+        """The active runs."""
         self.parking: SuspendedRuns[L] = SuspendedRuns(suspend_seconds)
         self.endings = Completions(journal, self.work.__contains__)
         self.stopping = Canceller(self, journal)
         self.rounds = ResumeRounds(self, journal)
         self._closing = Finalizer(journal, world, self.endings, self.stopping, keep)
         self._is_over = is_over
-        """Hears of every end, also of runs that were put aside and came to theirs without being taken up."""
+        """Called for every ended run, including suspended runs that ended without being resumed."""
         self._clean_up = clean_up
-        """Ends what a step of a run may have left in the world when its process died."""
+        """Stops the processes that a dead process's steps left."""
         self._journal = journal
         self._workflow = workflow
         self._group = group
         self._starting: Counter[str] = Counter()
-        """Runs that are being put to work: the journal may show them before anything of them is here."""
+        """Runs that are being started: the journal may show them before they are active here."""
         self._unwanted: set[str] = set()
-        """Runs that were cancelled while they were being started."""
+        """Runs that were cancelled while being started."""
         self._tries: dict[str, tuple[Counts, int]] = {}
-        """How often a run was gone on with after trouble, since it had done how much."""
+        """The number of retries after storage errors, reset by progress."""
         self._leaving = False
-        self._collecting = GcTuner()
 
-    # --- going to work ------------------------------------------------------------------------------------------------
+    # --- starting -----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def starting(self, run: str) -> Generator[None]:
-        """Keep everybody else here from taking up a run while it is being put to work."""
+        """Reserve a run while it is being started."""
         self._starting[run] += 1
         try:
             yield
@@ -93,17 +90,16 @@ class RunSupervisor(Generic[L]):
                 self._unwanted.discard(run)
 
     def want(self, run: str) -> None:
-        """Forget who wanted a run stopped that is being put to work."""
+        """Drop a cancel that came while the run was being started."""
         self._unwanted.discard(run)
 
     def start(self, lease: L, start: RunStart, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
-        """Put a run to work; one that is late only ends."""
+        """Start a run; a late run only ends."""
         if self._leaving:
-            # Nobody would stop it any more, and whoever comes next goes on with it.
+            # Nothing would stop it any more; another process can resume it.
             return
         work = ActiveRun(DurableRunContext(self, self._journal, lease, history), lease)
         self.work[lease.run] = work
-        self._collecting.see(len(self.work))
         work.is_cancelled = lease.run in self._unwanted
         work.is_late = is_late
         self.endings.forget_trouble(lease.run)
@@ -111,7 +107,7 @@ class RunSupervisor(Generic[L]):
         work.task = self._group.create_task(self._execute(work, start))
 
     async def resume_run(self, lease: L) -> None:
-        """Put a run to work from where its records leave it; one whose time is up only ends."""
+        """Resume a run from its records; an overdue run only ends."""
         is_late = await self.stopping.is_late(lease.state, self.world.now())
         history = await self._journal.records(lease.run)
         start = next((record.event for record in history if isinstance(record.event, RunOpened | Requested)), None)
@@ -120,7 +116,7 @@ class RunSupervisor(Generic[L]):
         self.start(lease, start, history, is_late=is_late)
 
     async def ensure_running(self, run: str) -> bool:
-        """Put a run to work that should be and is not; whether that was so."""
+        """Resume a live run that is not active; whether it was resumed."""
         if run in self.work or run in self._starting:
             return False
         with self.starting(run):
@@ -129,7 +125,7 @@ class RunSupervisor(Generic[L]):
             except (LeaseHeld, LeaseLost):
                 return False
             except StorageCorrupt as error:
-                # One damaged run must not keep anybody from all others.
+                # A damaged run must not block the others.
                 self.endings.trouble(run, error)
                 return False
 
@@ -140,7 +136,7 @@ class RunSupervisor(Generic[L]):
             return False
         lease = await self._journal.acquire(run)
         try:
-            # Somebody may have ended it since, or wanted it stopped while nobody was there to do it.
+            # The run may have been ended or cancelled while no process held it.
             if lease.state.is_live:
                 await self._journal.receive_message(lease, cancel_key(lease.state), CANCEL)
             await self._remove_run(lease.state)
@@ -148,7 +144,7 @@ class RunSupervisor(Generic[L]):
                 await self.resume_run(lease)
                 return True
         except StorageCorrupt as error:
-            # It can never go on; whoever waits for it gets that as its ending.
+            # A damaged run can never continue; its waiters get this outcome.
             found = PartialResult().fields(lease.state, self.world.now())
             ending = Returned(outcome=failed_by(error, found))
             await self._journal.finish(lease, ending_key(lease.state.round), ending)
@@ -160,7 +156,7 @@ class RunSupervisor(Generic[L]):
         return False
 
     async def release(self, lease: L) -> None:
-        """Give up the lease of a run that was not put to work; one that cannot be given up is ours to see to."""
+        """Release the lease of a run that was not started; a failure is kept as its storage error."""
         try:
             await self._journal.release(lease)
         except LeaseLost:
@@ -170,19 +166,19 @@ class RunSupervisor(Generic[L]):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether all work here is being left to whoever comes next."""
+        """Whether this process is closing."""
         return self._leaving
 
     def owns(self, run: str | None) -> bool:
-        """Whether a run is at work here, or was put aside here until its children end."""
+        """Whether a run is active here, or suspended here until a child ends."""
         return run in self.work or self.parking.is_suspended(run)
 
     def is_starting(self, run: str) -> bool:
-        """Whether a run is being put to work."""
+        """Whether a run is being started."""
         return run in self._starting
 
     async def resume_suspended(self, run: str | None) -> None:
-        """Go on with a run that was put aside here until its children end."""
+        """Resume a run that was suspended here until a child ends."""
         if run is None or not self.parking.is_suspended(run) or self._leaving:
             return
         try:
@@ -191,9 +187,9 @@ class RunSupervisor(Generic[L]):
             self._group.create_task(self._retry_later(run, trouble))
 
     async def finalize_absent(self, state: State) -> None:
-        """Clear up behind a run that was put aside, or another's, and came to its end without being taken up.
+        """Clean up after a suspended or foreign run that ended without being resumed here.
 
-        The state is the one before its end, which knows what was under way.
+        `state` is the state before the end, which lists the interrupted steps.
         """
         await self._remove_run(state)
         self.parking.forget(state.run)
@@ -206,15 +202,15 @@ class RunSupervisor(Generic[L]):
         await self.resume_suspended(state.parent)
 
     def suspend_soon(self, run: str) -> None:
-        """Put a run aside if it still only waits after a while."""
+        """Suspend a run if it still only waits after a while."""
         work = self.work.get(run)
         if work is not None:
             self.parking.suspend_soon(work)
 
-    # --- what others want to know -------------------------------------------------------------------------------------
+    # --- for the rest of the runtime ----------------------------------------------------------------------------------
 
     async def new_ids(self, count: int) -> list[str]:
-        """So many session ids that no run has."""
+        """New session ids."""
         tried: set[str] = set()
         drawn: list[str] = []
         while len(drawn) < count:
@@ -231,7 +227,7 @@ class RunSupervisor(Generic[L]):
         return drawn
 
     async def poll(self, *, wake: bool) -> None:
-        """See what other processes did: messages they sent, runs they ended."""
+        """Handle messages and ends from other processes."""
         await self.deliver(await self._journal.addressed(), wake=wake)
         for run in self.endings.awaited:
             state = await self._journal.state(run)
@@ -241,7 +237,7 @@ class RunSupervisor(Generic[L]):
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def deliver(self, addressed: Iterable[tuple[str, str]], *, wake: bool = False) -> None:
-        """Pass on that messages have come; runs that are put aside are woken if they are ours, or if told so."""
+        """Notify runs of messages; suspended runs are resumed if they belong to this process or `wake` is set."""
         for run, topic in addressed:
             work = self.work.get(run)
             if work is not None and work.is_parking:
@@ -265,14 +261,13 @@ class RunSupervisor(Generic[L]):
             await self.ensure_running(run)
 
     async def _remove_run(self, state: State) -> None:
-        """End what a step that must not be repeated may have left running."""
+        """Stop processes that a non-repeatable step may have left."""
         if any(not step.is_repeatable for step in state.under_way.values()):
             await self._clean_up(state.run)
 
     def close(self) -> None:
-        """Stop all work without ending it: whoever comes next goes on with it."""
+        """Stop all tasks without ending their runs, which another process can resume."""
         self._leaving = True
-        self._collecting.see(0)
         for work in self.work.values():
             work.context.is_leaving = True
             if work.task is not None:
@@ -301,7 +296,7 @@ class RunSupervisor(Generic[L]):
                 record = await self._journal.finish(work.lease, key, event)
                 ended = _ended(work.lease.state, record)
         except LeaseLost:
-            # Another process has it now, and will end it.
+            # Another process holds the run now and will end it.
             return
         except StorageError as error:
             ended = await self._stopped_by(error, work)
@@ -310,22 +305,20 @@ class RunSupervisor(Generic[L]):
             work.is_over.set()
             if self.work.get(run) is work:
                 del self.work[run]
-                self._collecting.see(len(self.work))
             if ended is not None:
                 self._forget_trouble(run)
             self.endings.notify(run, ended)
-        # What the journal keeps from being seen here is seen when it is looked at again.
+        # What fails here is seen again at the next poll.
         if ended is not None:
             self._is_over(ended.state)
         with suppress(StorageError):
             if ended is not None:
                 await self.resume_suspended(ended.state.parent)
             elif self.parking.is_suspended(run) and await self._has_ended(work.awaited):
-                # A child ended while the run was being put aside, and found nobody to tell.
+                # A child ended while the run was being suspended, and found no waiter.
                 await self.resume_suspended(run)
 
     async def _has_ended(self, runs: Iterable[str]) -> bool:
-        """Whether one of these runs has ended."""
         for run in runs:
             if not self.owns(run):
                 state = await self._journal.state(run)
@@ -334,7 +327,7 @@ class RunSupervisor(Generic[L]):
         return False
 
     async def _outcome_of(self, work: ActiveRun[L], start: RunStart) -> Outcome | None:
-        """How the run ended; None when it was only put aside."""
+        """The outcome of the flow; None if the run was suspended."""
         work.has_begun = True
         try:
             if not (work.is_cancelled or work.is_late or work.lease.state.is_cancelling):
@@ -348,11 +341,11 @@ class RunSupervisor(Generic[L]):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Nobody wanted it, so nobody would go on with it.
+                # No one asked for this cancellation, so the run must end here.
                 return await self._closing.failed(work, _cancelled_within(cancelled))
             if not (work.is_cancelled or work.is_late):
                 return None
-        except Exception as bug:  # whatever a flow raises, its run must come to an outcome
+        except Exception as bug:  # every run must get an outcome
             trouble = storage_trouble(bug)
             if trouble is not None:
                 raise trouble from bug
@@ -360,7 +353,7 @@ class RunSupervisor(Generic[L]):
         return await self._closing.stopped(work)
 
     async def _stopped_by(self, trouble: StorageError, work: ActiveRun[L]) -> CompletedRun | None:
-        """What becomes of a run whose storage failed: it is left, goes on after a moment, or ends."""
+        """Handle a storage error of a run: leave it, retry it, or end it."""
         if self._leaving:
             return None
         if not self._is_retryable(work.lease.state, trouble):
@@ -369,14 +362,14 @@ class RunSupervisor(Generic[L]):
         return None
 
     def _is_retryable(self, state: State, trouble: StorageError) -> bool:
-        """Whether a run may go on by itself after trouble: it may have been for a moment, and not again and again."""
+        """Whether a run may be retried after a storage error: the error is temporary, and retries are left."""
         counts, times = self._tries.get(state.run, (state.counts, 0))
         times = times + 1 if counts == state.counts else 1
         self._tries[state.run] = (state.counts, times)
         return trouble.retryable and times <= len(_RETRY_SECONDS)
 
     async def _retry_later(self, run: str, trouble: StorageError) -> None:
-        """Go on with a run from its records after a moment; whoever waits for it hears of trouble that stays."""
+        """Resume a run after a delay; its waiters get an error that persists."""
         times = self._tries.get(run, (None, 1))[1]
         await asyncio.sleep(_RETRY_SECONDS[min(times, len(_RETRY_SECONDS)) - 1])
         try:
@@ -385,12 +378,11 @@ class RunSupervisor(Generic[L]):
             await self._give_up(run, trouble)
 
     def _forget_trouble(self, run: str) -> None:
-        """An end was seen: whatever came between is not kept any longer."""
         self._tries.pop(run, None)
         self.endings.forget_trouble(run)
 
     async def _give_up(self, run: str | None, trouble: StorageError) -> None:
-        """Let whoever waits for a run hear of trouble that stays; who was put aside until it ends waits no longer."""
+        """Report a persistent storage error to the waiters of a run and of its suspended ancestors."""
         while run is not None:
             self.parking.forget(run)
             self.endings.trouble(run, trouble)
@@ -401,10 +393,10 @@ class RunSupervisor(Generic[L]):
                 return
 
     async def _ended_by(self, trouble: StorageError, work: ActiveRun[L]) -> CompletedRun | None:
-        """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
+        """End a run whose storage failed, if that can be written; if not, its records allow a resume."""
         work.is_cancelled = True
         try:
-            # The old lease has lost a record, and takes none after it.
+            # The old lease has lost a record and accepts none after it.
             work.lease = await self._journal.acquire(work.lease.run)
             outcome = await self._closing.failed_by(work, trouble)
             key = ending_key(work.lease.state.round)
@@ -417,13 +409,12 @@ class RunSupervisor(Generic[L]):
 
 
 def _ended(state: State, record: Record) -> CompletedRun | None:
-    """How a run ended, as it was written: what was there before stands."""
+    """The recorded end of a run; an earlier record wins."""
     event = record.event
     return CompletedRun(state, event.outcome) if isinstance(event, Returned | AdmissionRefused) else None
 
 
 def _cancelled_within(cancelled: asyncio.CancelledError) -> RuntimeError:
-    """What a flow is mistaken in that was cancelled by something it waited for."""
-    mistake = RuntimeError("something that it waited for was cancelled, and nobody has stopped it")
+    mistake = RuntimeError("an awaited operation was cancelled, although the run was not")
     mistake.__cause__ = cancelled
     return mistake

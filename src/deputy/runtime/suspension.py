@@ -1,4 +1,4 @@
-"""Runs that only wait are put aside: until a message comes, or until a child ends."""
+"""Suspend runs that only wait, until a message arrives or a child ends."""
 
 from __future__ import annotations
 
@@ -12,56 +12,55 @@ if TYPE_CHECKING:
 
 SUSPEND_AFTER_SECONDS = 0.05
 SUSPEND_SECONDS = 5.0
-"""How long a run only waits for its children before it is put aside: to take it up again costs its history."""
+"""How long a run waits for children before it is suspended: resuming it costs a replay."""
 SUSPEND_SOON_SECONDS = 0.25
-"""The same when many wait."""
 MANY_WAITING = 256
 _RECORD_SECONDS = 0.002
-"""How much longer a run waits for every record of its history."""
+"""Additional wait per record of the history."""
 
 
 class SuspendedRuns(Generic[L]):
-    """Knows which runs were put aside here, and when the next ones are."""
+    """The suspended runs of this process, and the timers that suspend further ones."""
 
     def __init__(self, suspend_seconds: float) -> None:
         self._suspend_seconds = suspend_seconds
         self._patient = 0
-        """How many runs only wait, and are not put aside yet."""
+        """How many waiting runs are not suspended yet."""
         self._parked: set[str] = set()
-        """Runs put aside until a message comes: anybody may take them up."""
+        """Runs suspended until a message arrives: any process may resume them."""
         self._suspended: set[str] = set()
-        """Runs put aside until a child ends: they stay this process's, and this is all that is in memory of them."""
+        """Runs suspended until a child ends: this process keeps their lease, and only their ids in memory."""
 
     def has(self, run: str) -> bool:
-        """Whether a run was put aside here."""
+        """Whether a run is suspended here."""
         return run in self._parked or run in self._suspended
 
     def is_suspended(self, run: str | None) -> bool:
-        """Whether a run was put aside here until a child ends."""
+        """Whether a run is suspended here until a child ends."""
         return run in self._suspended
 
     def suspend(self, run: str) -> None:
-        """A run has been put aside until a child ends."""
+        """Note a run as suspended until a child ends."""
         self._suspended.add(run)
 
     def suspend_now(self, run: str) -> None:
-        """A run has been put aside until a message comes."""
+        """Note a run as suspended until a message arrives."""
         self._parked.add(run)
 
     def forget(self, run: str) -> None:
-        """A run has been taken up again, or has ended."""
+        """Forget a run that was resumed or has ended."""
         self._parked.discard(run)
         self._suspended.discard(run)
 
     def suspend_soon(self, work: ActiveRun[L]) -> None:
-        """Put a run aside if it still only waits after a while."""
+        """Suspend a run if it still only waits after a while."""
         if work.is_parking or not work.only_waits:
             return
         loop = asyncio.get_running_loop()
         work.waits_since = loop.time()
         due = work.waits_since + self._delay_seconds(work)
         if work.parking is not None and work.parking.when() <= due:
-            # It looks by itself how long it has been since.
+            # The earlier timer computes the remaining wait itself.
             return
         self._check_again(work, due)
 
@@ -71,14 +70,13 @@ class SuspendedRuns(Generic[L]):
         work.parking = asyncio.get_running_loop().call_at(due, self._suspend, work)
 
     def cancel_suspend(self, work: ActiveRun[L]) -> None:
-        """Look at it no more."""
+        """Cancel the suspension timer."""
         if work.parking is not None:
             work.parking.cancel()
             work.parking = None
             self._patient -= 1
 
     def _delay_seconds(self, work: ActiveRun[L]) -> float:
-        """How long a run that only waits stays in memory."""
         if not work.context.joining:
             return SUSPEND_AFTER_SECONDS
         usual = self._suspend_seconds

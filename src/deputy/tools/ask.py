@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, json
+from msgspec import Meta
 
 from deputy.core.events import ANSWER
-from deputy.core.messages import UNANSWERED_CALL, is_unanswered
+from deputy.core.messages import UNANSWERED_CALL
 from deputy.core.progress import Progress
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.tools.struct_tool import Arguments, StructFlowTool
@@ -32,8 +32,5 @@ class AskTool(StructFlowTool[_AskArguments]):
     async def execute(self, wanted: _AskArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Wait for the answer and return it."""
         agent.emit(Progress(event="waiting", label=agent.label, content=wanted.question))
-        body = await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question)
-        if is_unanswered(body):
-            return ToolOutput(text=UNANSWERED_CALL, is_error=True)
-        answer = json.decode(body)
-        return ToolOutput(text=answer if isinstance(answer, str) else json.encode(answer).decode())
+        answer = await run.ask(f"{key}:{ANSWER}", wanted.question)
+        return ToolOutput(text=UNANSWERED_CALL, is_error=True) if answer is None else ToolOutput(text=answer)

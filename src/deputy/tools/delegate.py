@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Raw, Struct, json, structs
+from msgspec import Struct, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.detect.visible import visible_json
-from deputy.core.events import StepEnded, StepLost
 from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
 from deputy.core.results import results_dict, results_markdown
@@ -115,10 +114,7 @@ class DelegateTool:
         names = tuple(dict.fromkeys(task.agent for task in wanted.tasks if task.agent is not None))
         if not names:
             return wanted
-        ended = await run.step(f"{key}:agents", _find, FindAgentsArgs(names=names), view=self._agents)
-        if isinstance(ended, StepLost) or ended.result is UNSET:
-            raise AssertionError("a repeatable step cannot be lost and has a result")
-        found = json.decode(ended.result, type=dict[str, FoundAgent])
+        found = await run.value(f"{key}:agents", dict[str, FoundAgent], _find, names, self._agents, step="agents")
         problems = [
             FieldProblem(f"tasks[{index}].agent", f"is {task.agent!r:.80}: {found[task.agent].reason}")
             for index, task in enumerate(wanted.tasks)
@@ -142,7 +138,7 @@ class DelegateTool:
         match policy_for(run, f"{key}:approval", agent.approval, begun=ids_key(key), ended=(key,)):
             case "granted":
                 return {}
-            case "nobody":
+            case "refuse":
                 warn_refused(agent.history, f"{self.name} of {len(wanted.tasks)} tasks")
                 return _NO_APPROVER
             case "ask":
@@ -166,7 +162,7 @@ class DelegateTool:
             )
 
         begun = ids_key(key)
-        verdict = await ask_person(run, f"{key}:approval", make, begun=begun, tell=agent.emit, approval=agent.approval)
+        verdict = await ask_person(run, f"{key}:approval", make, begun=begun, emit=agent.emit, approval=agent.approval)
         if not verdict.is_yes:
             return _DENIED
         # A recorded call without started tasks was refused because of a changed definition.
@@ -180,12 +176,6 @@ class DelegateTool:
         return any([self._agents is None or await self._agents.find(name) != role for name, role in roles.items()])
 
 
-class FindAgentsArgs(Struct, frozen=True, kw_only=True):
-    """Input of the step that finds agents."""
-
-    names: tuple[str, ...]
-
-
 class FoundAgent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The role of an agent, or the reason why there is none."""
 
@@ -193,15 +183,15 @@ class FoundAgent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-async def _find(args: FindAgentsArgs, agents: Agents | None) -> StepEnded:
+async def _find(names: Sequence[str], agents: Agents | None) -> dict[str, FoundAgent]:
     found: dict[str, FoundAgent] = {}
-    for name in args.names:
+    for name in names:
         match NoRole(reason="no agents can be used here") if agents is None else await agents.find(name):
             case Role() as role:
                 found[name] = FoundAgent(role=role)
             case NoRole(reason=reason):
                 found[name] = FoundAgent(reason=reason)
-    return StepEnded(step="agents", result=Raw(json.encode(found)))
+    return found
 
 
 def _below(routing: Routing) -> Routing:

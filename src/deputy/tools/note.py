@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from deputy.core.events import Noted
 from deputy.core.progress import Progress
@@ -20,11 +20,6 @@ class _NoteArguments(Arguments, frozen=True):
     content: Annotated[str, Meta(min_length=1, max_length=20_000, description="The finding, complete in itself.")]
 
 
-class _View(Struct, frozen=True):
-    files: Files
-    scratchpad: str
-
-
 class NoteTool(StructFlowTool[_NoteArguments]):
     """Records findings; only subagents have it."""
 
@@ -38,11 +33,11 @@ class NoteTool(StructFlowTool[_NoteArguments]):
 
     async def execute(self, wanted: _NoteArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Record the finding."""
-        await run.step(f"{key}:noted", _note, wanted, view=_View(self._files, run.state.scratchpad))
+        await run.step(f"{key}:noted", _note, self._files, run.state.scratchpad, wanted.content)
         agent.emit(Progress(event="note", label=agent.label, content=wanted.content))
         return ToolOutput(text="Noted.")
 
 
-async def _note(args: _NoteArguments, view: _View) -> Noted:
-    await view.files.note(view.scratchpad, args.content)
-    return Noted(content=args.content)
+async def _note(files: Files, scratchpad: str, content: str) -> Noted:
+    await files.note(scratchpad, content)
+    return Noted(content=content)

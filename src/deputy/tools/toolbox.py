@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deputy.core.request import ALWAYS_GRANTED
 from deputy.engine.ports import ToolOutput
-from deputy.engine.timeouts import timeout
+from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,6 +28,7 @@ class Toolbox:
     def __init__(self, tools: Iterable[Tool], grant: Grant, seconds: Mapping[str, float] | None = None) -> None:
         self._seconds = seconds or {}
         """Time limits that override those of the tools."""
+        self._timer = SharedTimer()
         allowed = grant.tools | ALWAYS_GRANTED
         every = {tool.name: tool for tool in tools}
         self._granted = {name: tool for name, tool in every.items() if name in allowed}
@@ -48,7 +49,7 @@ class Toolbox:
             return self._refusal(name)
         limit = self._seconds.get(name, tool.traits.limit_seconds)
         try:
-            async with timeout(limit + _GRACE_SECONDS):
+            async with self._timer.timeout(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)
         except TimeoutError:
             return ToolOutput(text=f"{name} was stopped after its limit of {limit:g} s.", is_error=True)

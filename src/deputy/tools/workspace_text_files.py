@@ -6,7 +6,7 @@ import posixpath
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from deputy.engine.ports.text_files import NotServed
+from deputy.engine.ports.backend import NotServed
 from deputy.tools.file_change import read_whole, replace_file
 from deputy.tools.tool_text import ToolError
 from deputy.tools.workspace import Workspace

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from deputy.backends.acp.acp_turn import AcpBackend
     from deputy.core.redaction import Redactor
-    from deputy.engine.ports.text_files import OpenTextFiles
+    from deputy.engine.ports.backend import OpenTextFiles
 
 NAMES = ("claude", "codex", "gemini", "opencode", "copilot", "qwen")
 """The known agents, as in `acp:<name>`."""

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from deputy.backends.program_turn import OutputReader, StopReasonOfProgram, TurnTasks
     from deputy.core.errors import Error
     from deputy.core.redaction import Redactor
-    from deputy.engine.ports.backend import Emit
-    from deputy.engine.ports.text_files import OpenTextFiles, TextFiles
+    from deputy.engine.ports.backend import Emit, OpenTextFiles, TextFiles
     from deputy.processes.supervise import SupervisedChild
 
 _LEAVE_SECONDS = 3.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from deputy.backends.acp import jsonrpc
 from deputy.backends.acp.updates import ToolCallLog, record_call
 from deputy.backends.cli.program import READING, RUNNING, WRITING, Fields, number_of, part, parts, text_of
-from deputy.engine.ports.text_files import NotServed
+from deputy.engine.ports.backend import NotServed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deputy.backends.acp.known_agents import AcpAgent
     from deputy.backends.acp.updates import PermissionRequest
     from deputy.backends.turn_recorder import TurnRecorder
-    from deputy.engine.ports.text_files import TextFiles
+    from deputy.engine.ports.backend import TextFiles
 WEB = frozenset({"WebFetch", "WebSearch"})
 NEEDED: Mapping[str, frozenset[str]] = {
     "read": READING, "search": READING, "edit": WRITING, "delete": WRITING, "move": WRITING, "execute": RUNNING,

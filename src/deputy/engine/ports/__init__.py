@@ -1,4 +1,4 @@
-"""What the engine needs from the world outside, as protocols of a few methods."""
+"""Protocols through which the engine reaches models, tools, backends, worktrees and the journal."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,13 @@ from deputy.engine.ports.backend import (
 )
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
-from deputy.engine.ports.ranker import Ranker
+from deputy.engine.ports.subtask_services import Ranker
 from deputy.engine.ports.tool import (
     Agents,
     Files,
     FlowTool,
     Folder,
+    NoWorktree,
     Preview,
     PreviewedTool,
     TaskFiles,
@@ -27,8 +28,10 @@ from deputy.engine.ports.tool import (
     ToolOutput,
     Tools,
     ToolTraits,
+    Worktree,
+    WorktreeChanges,
+    Worktrees,
 )
-from deputy.engine.ports.worktrees import NoWorktree, Worktree, WorktreeChanges, Worktrees
 
 if TYPE_CHECKING:
     from deputy.engine.ports.backend import BackendEvent as BackendEvent

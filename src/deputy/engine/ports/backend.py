@@ -1,4 +1,4 @@
-"""What carries out a whole assignment outside of our own loop: another agent's program, or whatever speaks for one."""
+"""The ports for programs: agents outside our own loop, the files they may use, and evaluator scripts."""
 
 from __future__ import annotations
 
@@ -14,63 +14,60 @@ from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.request import Grant
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deputy.core.fallback import Candidate
+    from deputy.core.refinement import ScriptOutput
 
 
 class BackendSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A backend's own conversation, to go on with later."""
+    """The id of a backend's own session, needed to resume it."""
 
     id: str
     counted: Usage = NO_USAGE
-    """What the backend has counted over all of it, where it counts so: what a later turn took is told from it."""
+    """The backend's running totals, if it reports totals; a later turn's usage is the difference."""
 
 
 class BackendRequest(Struct, frozen=True, kw_only=True):
-    """One turn of a backend: a task to begin with, or a message to go on with."""
+    """The input of one backend turn: a task, or a message that continues a session."""
 
     session_id: str
-    """The delegation; whatever processes the backend starts can be found by it."""
+    """The delegation's id; the backend's processes carry it so that orphans can be found."""
     prompt: str
-    """The task, whole. When there is a session to go on with, it is not said again."""
+    """The whole task; not sent again when `resume` is set."""
     workspace: str
-    """The folder it works in."""
     system: str = ""
-    """What it is told before the task."""
     model: str = ""
-    """`provider:model`, or a name that only the backend knows; empty is its own choice."""
+    """`provider:model`, or a name that only the backend knows; empty means the backend's default."""
     grant: Grant = Grant()
     seconds: float | None = None
-    """How long it may take; None is as long as it gives signs of life."""
+    """The timeout of the turn; None means that only the idle limit applies."""
     idle_seconds: float = IDLE_SECONDS
-    """How long it may be silent."""
     max_output_tokens: int | None = None
-    """The longest answer that is wanted, where the backend can be told."""
+    """The output limit, for backends that accept one."""
     resume: BackendSession | None = None
-    """The backend's own session to go on with, just as `BackendResult.own_session` was the last time."""
+    """The session to resume, from `BackendResult.own_session`."""
     message: str = ""
-    """What to go on with."""
     spill: str = ""
-    """The file that takes its raw output, within a cap; none when empty."""
+    """A file for the raw output, up to a cap; empty means none."""
 
 
 BackendEvent: TypeAlias = TextDelta | ToolCall | TokenUsage | RetryNotice
-"""What a backend tells while it works. A `Used` is what came on top of the last one; their sum is the end's usage."""
+"""What a backend streams. A `TokenUsage` is an increment; their sum is the result's usage."""
 Emit: TypeAlias = Callable[[BackendEvent], None]
 
 
 class ToolUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that the backend's agent used, of its own or of others."""
+    """A tool call that the backend's agent made."""
 
     name: str
     arguments: str = ""
-    """As JSON, cut when long."""
     result: str = ""
-    """The beginning of what came back."""
     is_error: bool = False
     is_denied: bool = False
-    """Whether it was not permitted, so that nothing was done."""
+    """Whether permission was denied, so that nothing ran."""
     may_write: bool = False
-    """Whether it could have changed something: then nothing is tried a second time by itself."""
+    """Whether the call could have changed something; such work is never repeated automatically."""
 
 
 class ContextFill(Struct, frozen=True, kw_only=True):
@@ -81,47 +78,47 @@ class ContextFill(Struct, frozen=True, kw_only=True):
 
 
 class BackendResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one turn of a backend came to rest: in the words of a report, with what it took."""
+    """The result of one backend turn."""
 
     kind: Literal["answered", "asked", "limited", "failed"]
     text: str = ""
-    """The answer, or the last thing it said; bounded, with a marker where something is missing."""
+    """The answer, or the last text; shortened with a marker."""
     error: Error | None = None
-    """Why, unless it answered or asked."""
+    """The reason, unless `kind` is answered or asked."""
     usage: Usage = NO_USAGE
-    """Of this turn alone; its cost is unknown where the backend does not tell it."""
+    """The usage of this turn; the cost is unknown if the backend does not report it."""
     model: str = ""
-    """The model really used, where the backend tells it."""
+    """The model that was used, if the backend reports it."""
     own_session: BackendSession | None = None
-    """The backend's own conversation; None where it has none or did not come to say so."""
+    """The backend's session; None if it has none or ended before it reported one."""
     is_resumable: bool = False
-    """Whether it can go on from there; else it starts afresh with what is known."""
+    """Whether the session can be resumed; if not, the next turn starts a new one."""
     changed: tuple[str, ...] = ()
-    """Files of the workspace that it said it wrote; what it changed by commands is not among them."""
+    """Workspace files that the backend reported as written; changes made by commands are not included."""
     tools_used: tuple[ToolUse, ...] = ()
     is_uncertain: bool = False
-    """Whether more may have been done than was told, by one that had the means to change something."""
+    """Whether a backend with write access may have done more than it reported."""
     context: ContextFill | None = None
     warnings: tuple[str, ...] = ()
-    """What is worth knowing and did not keep it from ending so."""
+    """Problems that did not change the result."""
 
     @property
     def may_have_written(self) -> bool:
-        """Whether something may have been changed, so that the same work must not be begun again by itself."""
+        """Whether the turn may have changed something, so that the work must not be repeated."""
         return self.is_uncertain or any(use.may_write and not use.is_denied for use in self.tools_used)
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """The backend is there and can be tried."""
+    """The backend can be used."""
 
     path: str = ""
     version: str = ""
     is_logged_in: bool | None = None
-    """None where that shows only when it is tried."""
+    """None if only a real call would show it."""
 
 
 class NotReady(Struct, frozen=True, kw_only=True):
-    """The backend cannot be used, and why; the error says what to do."""
+    """The backend cannot be used; the error says why and what to do."""
 
     error: Error
     path: str = ""
@@ -129,7 +126,7 @@ class NotReady(Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
-    """Something that carries out assignments. A failure is an end, never an exception; cancelling it leaves nothing."""
+    """Runs turns of an external agent. Failures are results, not exceptions; cancelling stops all its processes."""
 
     @property
     def name(self) -> str:
@@ -137,37 +134,76 @@ class Backend(Protocol):
         ...
 
     async def check(self) -> Ready | NotReady:
-        """Whether it can be used; cheap, and remembered."""
+        """Check whether the backend can be used; cheap and cached."""
         ...
 
     async def run(self, request: BackendRequest, emit: Emit) -> BackendResult:
-        """Carry out one turn. Not repeatable: what it did when it was stopped is unknown."""
+        """Run one turn. Not repeatable: after an interruption its effects are unknown."""
         ...
 
 
 class Backends(Protocol):
-    """The ways that there are to carry out what is asked of a model."""
+    """The registry of models and programs that a delegation may use."""
 
     def candidates(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Candidate, ...]:
-        """Every way but inline, best first."""
+        """The candidates for a model, best first, without inline."""
         ...
 
     def missing_key(self, model: str) -> str | None:
-        """The provider whose key is missing for a model; None when it can be asked."""
+        """The provider whose key is missing for a model; None if the model can be called."""
         ...
 
     def open(self, backend: str) -> Backend | None:
-        """The program of this name; None when nothing here speaks to it."""
+        """The backend of this name; None if there is none."""
         ...
 
     def model_for(self, candidate: Candidate) -> str:
-        """The model of a rung as its program is asked for it."""
+        """The candidate's model in the notation of its program."""
         ...
 
     async def has_program(self, model: str) -> bool:
-        """Whether a program that is there could carry out what is asked of a model."""
+        """Whether an installed program can run this model."""
         ...
 
     async def native_failures(self, root: str) -> int:
-        """How often the native backend has failed in the tree of a root session."""
+        """The number of failures of the native backend in the tree of a root session."""
+        ...
+
+
+# --- files and scripts for programs -----------------------------------------------------------------------------------
+
+
+class NotServed(Struct, frozen=True, kw_only=True):
+    """The reason why a file is refused."""
+
+    reason: str
+    is_missing: bool = False
+    """Whether the file does not exist."""
+
+
+class TextFiles(Protocol):
+    """The text files of one workspace. All methods may block; none raises because of a path."""
+
+    def refusal(self, path: str, *, for_writing: bool) -> NotServed | None:
+        """The reason why a path is refused; None if it is allowed."""
+        ...
+
+    def read(self, path: str, first_line: int, lines: int | None) -> str | NotServed:
+        """Lines of a file, starting at `first_line`, counted from 1."""
+        ...
+
+    def write(self, path: str, content: str) -> NotServed | None:
+        """Write a whole file; None on success."""
+        ...
+
+
+OpenTextFiles: TypeAlias = Callable[[str, Grant], TextFiles]
+"""Opens the files below a root within a grant."""
+
+
+class Scripts(Protocol):
+    """Runs scripts with a timeout and bounded output; leaves no process behind."""
+
+    async def run(self, argv: Sequence[str], given: str, *, seconds: float, owner: str) -> ScriptOutput:
+        """Run a script with text on stdin. A script that cannot run or times out has a special exit code."""
         ...

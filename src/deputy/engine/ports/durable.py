@@ -1,15 +1,16 @@
-"""What hosts runs and what a run is carried out through: the one seam for durability."""
+"""The durability ports: RunContext, Engine, Journal and World."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, TypeVarTuple, overload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from msgspec import Raw
 
-    from deputy.core.approval import ApprovalRequest
+    from deputy.core.approval import ApprovalRequest, Choice
     from deputy.core.errors import Error
     from deputy.core.events import (
         Event,
@@ -24,41 +25,62 @@ if TYPE_CHECKING:
         ToolCallBegun,
     )
     from deputy.core.outcome import Outcome
+    from deputy.core.request import Lineage
     from deputy.core.state import State
     from deputy.engine.recover import RunStatus
 
     RunStart: TypeAlias = RunOpened | Requested
     Beginning: TypeAlias = ModelCallBegun | ToolCallBegun | StepBegun
     Workflow: TypeAlias = Callable[["RunContext", RunStart], Awaitable[Outcome]]
-    A = TypeVar("A")
-    V = TypeVar("V")
     E = TypeVar("E", bound=Known)
+    T = TypeVar("T")
+    Ts = TypeVarTuple("Ts")
 
 # --- durability -------------------------------------------------------------------------------------------------------
 
 
 class World(Protocol):
-    """Clock and chance, which belong to step bodies and to engines, never to the flow of a delegation."""
+    """Clock and randomness, for step bodies and engines; a flow must use its RunContext instead."""
 
     def now(self) -> float:
-        """Seconds by the journal's clock, which limits are measured by: the wall clock does not move it."""
+        """Seconds by the journal's clock, which ignores changes of the wall clock; limits are measured by it."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970 by the wall clock, for people."""
+        """Seconds since 1970 by the wall clock, for display."""
         ...
 
     def random_string(self, letters: str, count: int) -> str:
-        """So many letters, drawn at random."""
+        """A random string of `count` of these letters."""
         ...
 
 
-class RunContext(Protocol):
-    """What one run is carried out through.
+class StepCancelled(asyncio.CancelledError):
+    """A cancellation that carries the step's event so far, to be recorded at the end of the run."""
 
-    The flow is run again from the start after a crash or a wait; what it did before comes back from here without being
-    done again. So it must do the same given the same results: clock, ids and chance come from here too, and every
-    operation has a key that is its own within the run.
+    def __init__(self, event: Known) -> None:
+        super().__init__()
+        self.event = event
+
+
+class ApprovalVerdict(NamedTuple):
+    """A person's choice and the request it answers."""
+
+    choice: Choice
+    request: ApprovalRequest
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether the request is approved."""
+        return self.choice != "no"
+
+
+class RunContext(Protocol):
+    """The durable operations of one run.
+
+    After a crash or a suspension the flow runs again from its start, and finished operations return their recorded
+    results. So the flow must be deterministic: time, ids and randomness come from here, and every operation has a key
+    that is unique within the run.
     """
 
     @property
@@ -68,127 +90,159 @@ class RunContext(Protocol):
 
     @property
     def state(self) -> State:
-        """Where the run stands, with all that is durable."""
+        """The fold of the run's durable records."""
+        ...
+
+    @property
+    def lineage(self) -> Lineage:
+        """The run's place in its tree."""
         ...
 
     @property
     def history(self) -> Sequence[Record]:
-        """What earlier rounds of the run recorded: a resumed run goes on from there."""
+        """The records of earlier rounds."""
         ...
 
     @property
     def is_replaying(self) -> bool:
-        """Whether model and tool calls still lie ahead that were made before: watchers were told of those."""
+        """Whether recorded model or tool calls are still to be replayed; their progress was shown before."""
         ...
 
     @property
     def is_suspended(self) -> bool:
-        """Whether its flow is stopped only to be taken up again when what it waits for has come."""
+        """Whether the flow is being stopped in order to suspend the run."""
         ...
 
+    @overload
     async def step(
         self,
         key: str,
-        do: Callable[[A, V], Awaitable[E]],
-        args: A,
-        *,
-        view: V,
+        do: Callable[[*Ts], Awaitable[E]],
+        *args: *Ts,
         begun: Beginning | None = None,
-        repeatable: bool = True,
+        repeatable: Literal[True] = True,
+        reads: bool = False,
+    ) -> E: ...
+
+    @overload
+    async def step(
+        self,
+        key: str,
+        do: Callable[[*Ts], Awaitable[E]],
+        *args: *Ts,
+        begun: Beginning | None = None,
+        repeatable: bool,
         reads: bool = False,
     ) -> E | StepLost:
-        """Do something once: its result is an event, durable before anything else is done but to read.
+        """Run `do(*args)` once; its result is an event, durable before the next effect.
 
-        `args` are small JSON data, `view` is what is only in memory. Before `do` is called, that it begins is durable,
-        with all that was done before. Only a step that `reads`, on this machine and at no cost, waits for neither. A
-        step that must not be repeated, and was under way when its process died, comes back as `StepLost`. A body that
-        raises an error of ours ends the step as `StepFailed`, now and whenever the run is replayed.
+        The begin record and all earlier records are durable when `do` is called, unless the step only `reads` local
+        data. A step that is not `repeatable` and whose process died returns `StepLost`. A `DeputyError` ends the step
+        as `StepFailed`, also on replay.
+        """
+        ...
+
+    async def value(
+        self,
+        key: str,
+        type: object,
+        do: Callable[[*Ts], Awaitable[T]],
+        *args: *Ts,
+        step: str = "",
+        reads: bool = False,
+    ) -> T:
+        """Compute a JSON value once in a repeatable step; on replay the recorded value is returned.
+
+        `step` is the stored name of the step, if it is not the key.
         """
         ...
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when a step's result would be."""
+        """Record an event that needs no work; durable when a step's result would be."""
         ...
 
     async def durable(self) -> None:
-        """Wait until all that was done before is durable; an error when some of it never will be.
+        """Wait until all earlier records are durable; raises if one cannot be written.
 
-        Whoever passes something on that is not a step of its own, as a result to the world outside, waits for this.
+        Required before a result leaves the run by a way that is not a step.
         """
         ...
 
     async def spawn(self, key: str, requested: Requested) -> str:
-        """Make a child run, exactly once, and start it; gives its id."""
+        """Create and start a child run exactly once; returns its id."""
         ...
 
     async def restart_child(self, key: str, child: str, message: str | None = None, *, force: bool = False) -> None:
-        """Set a child that has ended to work again, exactly once; one that is at work is left so.
+        """Start another round of an ended child, exactly once; a running child is left alone.
 
-        So is one that completed, unless it is to work `anew`.
+        A completed child is left alone too, unless `force` is set.
         """
         ...
 
     async def join(self, key: str, child: str) -> Outcome:
-        """Wait for a child's end and take its outcome."""
+        """Wait for a child to end and return its outcome."""
         ...
 
     async def stop(self, child: str, reason: str) -> None:
-        """Stop a child and all runs below it; one that has ended is left so. It is joined all the same."""
+        """Cancel a child and its descendants; an ended child is left alone. It must still be joined."""
         ...
 
     async def descendants(self) -> Sequence[State]:
-        """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
+        """The current states of all descendants: only for sums, because they differ on replay."""
         ...
 
-    async def recv(
-        self,
-        key: str,
-        topic: str,
-        question: str = "",
-        *,
-        approval_timeout_seconds: float | None = None,
-        request: ApprovalRequest | None = None,
-    ) -> Raw:
-        """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes.
+    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
+        """Wait for a message. A run that only waits is suspended until one arrives."""
+        ...
 
-        After so many seconds of `patience` the message is a no, whoever looks then. An approval records its `request`.
+    @overload
+    async def ask(self, key: str, question: str) -> str | None: ...
+
+    @overload
+    async def ask(
+        self, key: str, question: ApprovalRequest, *, approval_timeout_seconds: float | None = None
+    ) -> ApprovalVerdict:
+        """Ask a person; the run is suspended and its time limit paused until the answer.
+
+        A question returns the answer as text, or None if it stays unanswered. An approval returns the verdict on the
+        recorded request; after `approval_timeout_seconds` it is no.
         """
         ...
 
     def recorded_question(self, key: str) -> QuestionAsked | None:
-        """The question of a `recv` that this round has put before: then its answer counts, whoever goes on."""
+        """The question under this key that this round has already asked; its answer still counts."""
         ...
 
     def has_record(self, key: str) -> bool:
-        """Whether this round has a record under this key that is still ahead: what led there was decided then."""
+        """Whether this round has a record of this key that is not yet replayed."""
         ...
 
     async def sleep(self, key: str, seconds: float) -> None:
-        """Wait, counted from the first time this was reached."""
+        """Wait, counted from the first time this point was reached."""
         ...
 
     def emit(self, progress: Any) -> None:
-        """Show progress to whoever watches: JSON data, never replayed, never waited for, forgotten when too much."""
+        """Show progress to watchers: JSON data, never replayed, dropped under load."""
         ...
 
     def now(self) -> float:
-        """The time of the latest result, in seconds since 1970: the same when replayed."""
+        """The time of the latest result by the journal's clock: the same on replay."""
         ...
 
     async def new_id(self, key: str) -> str:
-        """A session id that nobody has."""
+        """A new session id."""
         ...
 
     async def new_ids(self, key: str, count: int) -> Sequence[str]:
-        """So many of them, looked up together."""
+        """New session ids, checked together."""
         ...
 
 
 class Engine(Protocol):
-    """What hosts runs and outlives each of them."""
+    """Hosts runs."""
 
     async def submit(self, run: str, start: RunStart) -> bool:
-        """Start a run; False when there is one of this id already, which is then left as it is."""
+        """Start a run; False if a run with this id exists already."""
         ...
 
     async def resume(
@@ -200,22 +254,22 @@ class Engine(Protocol):
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
     ) -> int:
-        """Start another round of a run that has ended; gives the round's number.
+        """Start another round of an ended run; returns the round's number.
 
-        With a request it begins once a person has approved it, in time, and else leaves the run as it was.
+        With a `request` the round waits for a person's approval; without one in time the old outcome stays.
         """
         ...
 
     async def cancel(self, run: str, reason: str = "") -> None:
-        """Stop a run and all runs below it, whoever is at work on them; one that is blocked ends as cancelled too."""
+        """Cancel a run and its descendants in every process; a blocked run ends as cancelled too."""
         ...
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
-        """Send a run a message, once per key; False when another one was sent under that key before."""
+        """Send a message to a run; False if another message was sent under this key before."""
         ...
 
     async def get(self, run: str) -> State | None:
-        """Where a run stands."""
+        """The state of a run."""
         ...
 
     async def list(self) -> Sequence[State]:
@@ -223,23 +277,23 @@ class Engine(Protocol):
         ...
 
     async def result(self, run: str) -> Outcome:
-        """Wait for a run's end."""
+        """Wait for a run to end."""
         ...
 
     async def deliver(self, run: str, to: str) -> None:
-        """Say that a result has reached whoever asked; until then it is kept."""
+        """Record that the result reached the caller; until then it is kept."""
         ...
 
     def events(self, run: str, *, after: int = 0) -> AsyncIterator[Record]:
-        """The records of a run after the how-manieth, and those to come, until it ends."""
+        """The records of a run after this sequence number, as they are written, until the run ends."""
         ...
 
     async def purge(self, run: str) -> None:
-        """Forget a run that has ended, and all runs below it."""
+        """Delete an ended run and its descendants."""
         ...
 
     async def serve(self) -> None:
-        """Carry out what is left behind or waits for somebody, until cancelled."""
+        """Resume orphaned runs and runs that received messages, until cancelled."""
         ...
 
 
@@ -253,7 +307,7 @@ class Lease(Protocol):
 
     @property
     def state(self) -> State:
-        """Where its records leave it, as of the last one that is durable."""
+        """The state after the last durable record."""
         ...
 
 
@@ -261,117 +315,117 @@ L = TypeVar("L", bound=Lease)
 
 
 class Writing(NamedTuple):
-    """A record on its way to the disk: the event as it will be read back, and when it happened."""
+    """A record that is being written: the event as it will be read back, and its time."""
 
     event: Event
     clock: float
 
 
 class Journal(Protocol[L]):
-    """Records that are never lost and never changed. What is awaited here is durable."""
+    """The append-only store of records. An awaited append is durable."""
 
     async def begin(self, run: str, event: RunStart) -> L | None:
-        """Make a run with its first record and take its lease; None when there is such a run already."""
+        """Create a run with its first record and take its lease; None if the run exists."""
         ...
 
     async def acquire(self, run: str) -> L:
-        """Take the lease of a run that nobody is at work on."""
+        """Take the lease of a run that no process holds."""
         ...
 
     async def release(self, lease: L) -> None:
-        """Give a lease up."""
+        """Release a lease."""
         ...
 
     async def append(self, lease: L, key: str, event: Event) -> Record:
-        """Add a record; when the run has one under this key already, that one stands and is returned."""
+        """Append a record; if the key exists, return the existing record."""
         ...
 
     def append_soon(self, lease: L, key: str, event: Event) -> Writing:
-        """Add a record under a new key without waiting; what is appended later is never durable before it."""
+        """Append a record under a new key without waiting; later records are never durable before it."""
         ...
 
     def append_begun(self, lease: L, key: str, event: Event) -> None:
-        """The same for a record that nothing follows from here, so that nobody minds how it will be read back."""
+        """Like `append_soon`, for begin records whose stored form the caller does not need."""
         ...
 
     async def wait_durable(self, lease: L) -> None:
-        """Until all that was appended to a run is durable; an error when some of it never will be."""
+        """Wait until all appended records of a run are durable; raises if one cannot be written."""
         ...
 
     async def spawn(self, lease: L, key: str, child: str, event: Requested) -> L | None:
-        """Record that a child is spawned and make it, in one; None when that was done before."""
+        """Record a spawn and create the child in one transaction; None if that was done before."""
         ...
 
     async def finish(self, lease: L, key: str, event: Event) -> Record:
-        """Record how a run ended, and give its lease up, in one."""
+        """Record the end of a run and release its lease in one transaction."""
         ...
 
     async def expire(self, seen: State) -> bool:
-        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did.
+        """End an overdue run with what its records show, in one transaction; whether this call ended it.
 
-        Nothing is done when it has ended since it was seen, or has been given more time.
+        A run that has ended or got a later deadline since it was `seen` is left alone.
         """
         ...
 
     async def join(self, lease: L, key: str, child: State) -> Record:
-        """Record that a child's outcome is taken, here and with the child, in one."""
+        """Record in parent and child that the outcome was taken, in one transaction."""
         ...
 
     async def receive_message(self, lease: L, key: str, topic: str) -> Record | None:
-        """Turn the oldest message of a topic into a record, in one; None when there is none.
+        """Turn the oldest message of a topic into a record, in one transaction; None if there is none.
 
-        An answer to another question is none (`may_answer`), nor is what was sent before the round began.
+        Answers to other questions (`may_answer`) and messages from before the round are skipped.
         """
         ...
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
-        """Leave a message for a run, once per key; False when another one was left under that key before."""
+        """Store a message for a run; False if another message was stored under this key before."""
         ...
 
     async def deliver(self, run: str, to: str) -> None:
-        """Record that a result was handed over."""
+        """Record that the result was delivered."""
         ...
 
     async def state(self, run: str) -> State | None:
-        """Where a run stands."""
+        """The state of a run; None if there is no such run."""
         ...
 
     async def known(self, runs: Sequence[str]) -> set[str]:
-        """Which of these are runs."""
+        """The ids among these that exist."""
         ...
 
     async def unfinished(self) -> Sequence[RunStatus]:
-        """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+        """The runs that have not ended or were not delivered, and whether they are orphaned."""
         ...
 
     async def descendants(self, run: str) -> Sequence[State]:
-        """All runs below a run."""
+        """The states of all descendants of a run."""
         ...
 
     async def records(self, run: str, after: int = 0) -> Sequence[Record]:
-        """The records of a run; a damaged one is a StorageCorrupt."""
+        """The records of a run; raises StorageCorrupt if one is damaged."""
         ...
 
     async def get(self, run: str, key: str) -> Record | None:
-        """One record of a run; a damaged one is a StorageCorrupt."""
+        """One record of a run; raises StorageCorrupt if it is damaged."""
         ...
 
     async def addressed(self) -> Sequence[tuple[str, str]]:
-        """The runs and topics of messages that nobody has taken yet."""
+        """The runs and topics that have unread messages."""
         ...
 
     async def changes(self) -> int:
-        """A number that differs after any other process has written."""
+        """A number that changes when another process writes."""
         ...
 
     def show_progress(self, run: str, body: bytes) -> None:
-        """Show progress to watchers, of other processes too; not waited for, not kept for long."""
+        """Show progress to watchers in all processes; not awaited, kept only for a short time."""
         ...
 
     async def log(self, run: str, error: Error, trace: str = "") -> None:
-        """Put an error into the log that no record tells of."""
+        """Add an error to the error log, with its trace."""
         ...
 
     async def purge(self, run: str) -> None:
-        """Remove a run and all runs below it."""
+        """Delete a run and its descendants."""
         ...

@@ -1,4 +1,4 @@
-"""What a model is to the engine."""
+"""The model port."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ if TYPE_CHECKING:
 
 
 def is_metered(model: Model) -> bool:
-    """Whether a model's reports of usage are held against our estimate: those of providers are, of scripts not."""
+    """Whether reported usage is checked against our estimate: true for providers, false for scripted models."""
     return bool(getattr(model, "is_metered", False))
 
 
 class Model(Protocol):
-    """Something that answers a conversation, one turn at a time."""
+    """A language model."""
 
     @property
     def name(self) -> str:
-        """`provider:model`, as people write it."""
+        """`provider:model`."""
         ...
 
     @property
     def context_window(self) -> int | None:
-        """The most tokens that input and output may have together; None where it is not known."""
+        """The maximum of input and output tokens together; None if unknown."""
         ...
 
     def stream(
         self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The next turn as it is told: deltas, then its calls and usage, then one Stop; or a ModelError.
+        """Stream the next turn: deltas, then tool calls and usage, then one Stop; or raise a ModelError.
 
-        What the turn used is the sum of all Used events, and of what the error says was used if it fails.
+        The usage of the turn is the sum of all TokenUsage events and of the usage in the error.
         """
         ...

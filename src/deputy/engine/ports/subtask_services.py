@@ -1,29 +1,37 @@
-"""What requests for subtasks are carried out with."""
+"""The services that subtask requests need: templates, ranking, and facts about models."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
 from deputy.core.approval import PriceBounds
 from deputy.core.subtask.template_match import TemplateIndex
-from deputy.engine.ports.ranker import Ranker
 
 CHAIN_SECONDS = 3600.0
-"""How long a whole chain of subtasks may take when nothing else is said."""
+"""The default timeout of a chain of subtasks."""
+
+
+class Ranker(Protocol):
+    """Scores texts for a query: by words, by embeddings, or otherwise."""
+
+    async def rank(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """One score per text, 0 if irrelevant; only the order counts."""
+        ...
 
 
 class Subtasks(Struct, frozen=True, kw_only=True):
-    """Templates, relevance, and what must be known of models before they are used."""
+    """Templates, ranking, and facts about models."""
 
     templates: Callable[[], Awaitable[TemplateIndex]]
-    """Loaded when first asked for, and then kept."""
+    """Loads the templates once."""
     ranker: Ranker
     window_of: Callable[[str], int | None]
-    """How much a model can hold; a UsageError when there is no such model."""
+    """The context window of a model; raises UsageError if there is no such model."""
     missing_key: Callable[[str], str | None]
     prices_of: Callable[[str], PriceBounds]
     has_default: bool = True
-    """Whether a request that no template fits is made from the default one."""
+    """Whether the default template is used when no template matches."""
     seconds: float = CHAIN_SECONDS

@@ -1,4 +1,4 @@
-"""What a tool is to the engine, and what it is given and gives back."""
+"""The ports for tools, agents, workspace files and git worktrees."""
 
 from __future__ import annotations
 
@@ -24,157 +24,156 @@ if TYPE_CHECKING:
 
 
 class ToolTraits(Struct, frozen=True, kw_only=True):
-    """What the engine must know of a tool before it runs it; what is not said is taken for the worst."""
+    """What the engine must know about a tool before a call; the defaults assume the worst."""
 
     reads_only: bool = False
-    """It changes nothing, so that several of one turn may run at once."""
+    """It changes nothing; such calls of one turn run concurrently."""
     repeatable: bool = False
-    """A call that was under way when a process died may be made again."""
+    """An interrupted call may be repeated."""
     is_local: bool = False
-    """It asks nobody beyond this machine, and so costs nothing and tells nobody anything."""
+    """It contacts no other machine, so it costs and discloses nothing."""
     needs_approval: bool = True
     risk: Risk = "high"
     limit_seconds: float = TOOL_SECONDS
-    """How long a call may take; until then it counts as activity."""
+    """The timeout of a call; until then it counts as activity."""
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
-    """What one call is given beside its arguments."""
+    """The context of one tool call."""
 
     call_id: str = ""
-    """The call's id; child processes carry it, so that what a dead process left running can be found."""
+    """The call's id; child processes carry it so that orphans can be found."""
     output_bytes: int = 50_000
-    """The most text that goes back to the model; what is longer is cut, and says so."""
+    """The output limit; longer output is cut and marked."""
     base: FileDigest | None = None
-    """The file or directory that the call was approved for; the call is refused where it leads to another one."""
+    """The approved file or directory; a call that resolves to another one is refused."""
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """What a person is shown of a call before they approve it: every argument, and what it would change."""
+    """What a person sees before approving a call: every argument, and what it would change."""
 
     parts: tuple[ApprovalPart, ...]
     base: FileDigest | None = None
-    """The file that it would change, or the directory that it would run in, as it is now."""
+    """The file to change or the directory to run in, as it is now."""
 
 
 class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a call came to. A failure that the model can act on is an output too."""
+    """The output of a call. A failure that the model can act on is an output too."""
 
     text: str
     is_error: bool = False
     changed: tuple[str, ...] = ()
-    """Files of the workspace that the call wrote."""
 
 
 class Advertised(Protocol):
-    """What a model is told of a tool, and the engine must know of it."""
+    """The definition of a tool."""
 
     @property
     def name(self) -> str:
-        """What models call it."""
+        """The name by which models call it."""
         ...
 
     @property
     def description(self) -> str:
-        """What it does and when to use it, in words for models."""
+        """What it does and when to use it, for models."""
         ...
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, which allows no others."""
+        """The JSON Schema of its arguments, without additional properties."""
         ...
 
     @property
     def traits(self) -> ToolTraits:
-        """What the engine must know of it."""
+        """What the engine must know about it."""
         ...
 
 
 class Tool(Advertised, Protocol):
-    """Something a model can call."""
+    """A tool that models can call."""
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Carry out one call. Bad arguments are an output that names every field, and nothing is done."""
+        """Run one call. Invalid arguments return an output that names every field, and nothing runs."""
         ...
 
 
 @runtime_checkable
 class PreviewedTool(Protocol):
-    """A tool that shows itself what a call would do; of any other tool every argument is shown."""
+    """A tool with a preview of its own; for other tools every argument is shown."""
 
     async def preview(self, arguments: Mapping[str, Any]) -> Preview:
-        """What a call would do, as things are now; nothing is changed."""
+        """What a call would do now; changes nothing."""
         ...
 
 
 class Tools(Protocol):
-    """The tools that one agent has. Advertising fewer is no permission: the check is where they run."""
+    """The tools granted to one agent. The grant is checked where tools run, not where they are advertised."""
 
     def definitions(self) -> tuple[Tool, ...]:
-        """The tools that are granted, in their order."""
+        """The granted tools, in order."""
         ...
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name, if it is granted."""
+        """The granted tool of this name."""
         ...
 
     async def run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Run a tool that is granted, within its limit; anything else is refused, and nothing runs."""
+        """Run a granted tool within its timeout; any other tool is refused."""
         ...
 
 
 class FlowTool(Advertised, Protocol):
-    """A tool that is part of the flow itself: it notes, asks or delegates through the run."""
+    """A tool that is part of the flow: it notes, asks or delegates through the run."""
 
     @property
     def is_granted(self) -> bool:
-        """Whether an agent needs a grant for it; those that touch nothing need none."""
+        """Whether an agent needs a grant for it; tools without side effects need none."""
         ...
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
-        """Carry out one call; every operation on the run has a key that begins with this one."""
+        """Run one call; every key it uses on the run begins with `key`."""
         ...
 
 
 class Agents(Protocol):
-    """The agents whose definitions can be seen from the workspace."""
+    """The agent definitions that are visible in the workspace."""
 
     def names(self) -> Sequence[str]:
-        """The names to choose from, a bounded number of them."""
+        """The available names, up to a bound."""
         ...
 
     async def find(self, name: str) -> Role | NoRole:
-        """What a definition says now, in words that tools and models have here; or why it cannot be used."""
+        """The current definition, with resolved tool and model names; or why it cannot be used."""
         ...
 
 
 class Files(Protocol):
-    """Scratchpads and the workspace, as the flow of a delegation needs them."""
+    """Scratchpads and the workspace."""
 
     def scratchpad(self, label: str, session_id: str) -> str:
-        """Where a subagent's notes are kept."""
+        """The path of a subagent's scratchpad."""
         ...
 
     async def note(self, scratchpad: str, content: str) -> None:
-        """Add a note to a scratchpad."""
+        """Append a note to a scratchpad."""
         ...
 
     def open(self, grant: Grant, root: str = "") -> Folder:
-        """What a grant gives of a directory, which is the workspace unless another is named."""
+        """A directory within a grant; by default the workspace."""
         ...
 
 
 class TaskFiles(Struct, frozen=True, kw_only=True):
-    """The files that a task names, as text before its prompt, and what could not be had of them."""
+    """A task's context files as text before the prompt."""
 
     text: str = ""
     warnings: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    """The files that are not as a person approved them."""
+    """Files that differ from the approved version."""
 
 
 class Folder(Protocol):
-    """The directory that one agent works in, as much of it as it is granted."""
+    """The working directory of one agent, within its grant."""
 
     @property
     def root(self) -> str:
@@ -182,28 +181,73 @@ class Folder(Protocol):
         ...
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
-        """The files that a task names, each under its path, within a bound; what cannot be read is named in place.
+        """The context files, each under its path, within a bound; an unreadable file is named in place.
 
-        Those in `approved` must have these digests; what differs is in `changed`.
+        Files in `approved` must have these digests; others are listed in `changed`.
         """
         ...
 
     async def named(self, paths: Sequence[str]) -> Sequence[PassedFile]:
-        """The files that a subtask is always given: each with its text, or with why it cannot be had."""
+        """The fixed files of a subtask: each with its text, or with the reason why it cannot be read."""
         ...
 
     async def candidates(self) -> Sequence[PassedFile]:
-        """The text files that may match a subtask, a bounded part of them; what ignore files leave out is left out."""
+        """Text files that may match a subtask, up to a bound; ignored files are left out."""
         ...
 
     async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
-        """The files that a task names, as a person approves them."""
+        """The digests of the context files, for approval."""
         ...
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
-        """What is on disk where artifacts are said to be; what cannot be looked at is not there."""
+        """The state of artifact files on disk; an unreadable file counts as missing."""
         ...
 
     async def changed_in(self, folder: str, since: float) -> Sequence[str]:
-        """The files of a folder that were written since a moment, a bounded number of them."""
+        """The files of a folder changed since a time, up to a bound."""
+        ...
+
+
+# --- worktrees --------------------------------------------------------------------------------------------------------
+
+
+class Worktree(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The git worktree of one run, on its own branch."""
+
+    root: str
+    """The root of the tools: the counterpart of the directory it was made from."""
+    folder: str
+    branch: str
+    base: str
+    is_behind: bool = False
+    """Whether the source directory had uncommitted changes, which the worktree lacks."""
+
+
+class NoWorktree(Struct, frozen=True, kw_only=True):
+    """The reason why no worktree can be made."""
+
+    reason: str
+
+
+class WorktreeChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a worktree: changed files and the branch that holds them."""
+
+    changed: tuple[str, ...] = ()
+    branch: str = ""
+    warning: str = ""
+    """What could not be committed."""
+
+
+class Worktrees(Protocol):
+    """Opens and closes worktrees."""
+
+    async def open(self, run: str, label: str, root: str) -> Worktree | NoWorktree:
+        """Make a run's worktree from a directory; a second call returns the same one."""
+        ...
+
+    async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:
+        """Commit the changes to the branch, including `named` files that git ignores.
+
+        A worktree without changes is removed.
+        """
         ...

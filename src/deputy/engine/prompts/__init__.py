@@ -1,4 +1,4 @@
-"""The words that subagents are told, one file each."""
+"""Prompts, one .md file each."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from importlib.resources import files
 
 @cache
 def prompt(name: str) -> str:
-    """The text of a prompt, ready to be formatted."""
+    """The text of a prompt, as a format string."""
     return files(__name__).joinpath(f"{name}.md").read_text("utf-8").strip()

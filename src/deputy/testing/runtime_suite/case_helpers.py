@@ -44,12 +44,12 @@ class CallCounter:
         self.reached = asyncio.Event()
         self.gate = asyncio.Event()
 
-    async def note(self, args: str, view: None) -> Noted:
+    async def note(self, args: str) -> Noted:
         """Record the call."""
         self.made.append(args)
         return Noted(content=args)
 
-    async def gated(self, args: str, view: None) -> StepEnded:
+    async def gated(self, args: str) -> StepEnded:
         """Record the call and wait at the gate."""
         self.made.append(args)
         self.reached.set()
@@ -73,12 +73,12 @@ class Death:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._is_over.wait()
 
-    async def note(self, args: str, view: None) -> Noted:
+    async def note(self, args: str) -> Noted:
         """Record the call."""
         self.made.append(args)
         return Noted(content=args)
 
-    async def come(self, args: str, view: None) -> StepEnded:
+    async def come(self, args: str) -> StepEnded:
         """Kill the process, once."""
         self.made.append(args)
         if not self._is_over.is_set() and self._dying is not None:

@@ -30,11 +30,11 @@ async def a_child_is_spawned_once(host: Host) -> None:
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
-            await run.step("work", calls.note, "child", view=None)
+            await run.step("work", calls.note, "child")
             return completed(run, "from the child")
         child = await run.spawn("call_1", requested(run, "sess_1_child0", "c"))
         outcome = await run.join("call_1:join", child)
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         return completed(run, outcome.summary)
 
     assert await crash_in_the_gate_and_go_on(host, flow, calls) == "from the child"
@@ -47,7 +47,7 @@ async def a_child_goes_on_after_a_crash(host: Host) -> None:
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
-            await run.step("work", calls.gated, "child", view=None)
+            await run.step("work", calls.gated, "child")
             return completed(run, "late")
         child = await run.spawn("call_1", requested(run, "sess_1_child0", "c"))
         return completed(run, (await run.join("call_1:join", child)).summary)
@@ -111,7 +111,7 @@ async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
-            await run.step("gate", calls.gated, "child", view=None)
+            await run.step("gate", calls.gated, "child")
             return completed(run, "too late")
         slow = await run.spawn("slow", requested(run, "sess_1_slow00", "slow"))
         await calls.reached.wait()
@@ -148,9 +148,9 @@ async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> N
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("before", calls.note, start.label, view=None)
+        await run.step("before", calls.note, start.label)
         if isinstance(start, Requested) and start.label == "4":
-            await run.step("gate", calls.gated, "last", view=None)
+            await run.step("gate", calls.gated, "last")
             return completed(run, "end")
         number = int(start.label) + 1 if isinstance(start, Requested) else 1
         child = await run.spawn("call", requested(run, f"sess_1_deep0{number}", str(number)))

@@ -29,7 +29,7 @@ async def a_run_is_submitted_once(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("work", calls.note, "work", view=None)
+        await run.step("work", calls.note, "work")
         return completed(run, "done")
 
     async with host.start(flow) as engine:
@@ -49,7 +49,7 @@ async def a_cancellation_stops_the_subtree(host: Host) -> None:
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
             await run.record("note", Noted(content="found something"))
-            await run.step("gate", calls.gated, "child", view=None)
+            await run.step("gate", calls.gated, "child")
             return completed(run, "too late")
         child = await run.spawn("call", requested(run, "sess_1_child0", "c"))
         return completed(run, (await run.join("join", child)).summary)
@@ -85,7 +85,7 @@ async def a_cancellation_of_an_orphan_is_heeded(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         return completed(run, "too late")
 
     async with host.start(flow) as engine:
@@ -160,7 +160,7 @@ async def an_ended_run_can_be_forgotten(host: Host) -> None:
         if isinstance(start, Requested):
             return completed(run, "child")
         await run.join("join", await run.spawn("call", requested(run, "sess_1_child0", "c")))
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         return completed(run, "done")
 
     async with host.start(flow) as engine:
@@ -181,7 +181,7 @@ async def an_orderly_end_leaves_runs_to_the_next(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         return completed(run, "done")
 
     async with host.start(flow) as engine:

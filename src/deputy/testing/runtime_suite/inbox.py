@@ -32,7 +32,7 @@ async def a_waiting_run_is_put_aside_and_woken(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("before", calls.note, "before", view=None)
+        await run.step("before", calls.note, "before")
         first = json.decode(await run.recv("ask 1", "answer", "Which?"))
         second = json.decode(await run.recv("ask 2", "answer", "And?"))
         return completed(run, f"{first}{second}")
@@ -54,7 +54,7 @@ async def a_message_outlives_its_sender(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         return completed(run, json.decode(await run.recv("ask", "answer")))
 
     async with host.start(flow) as engine:

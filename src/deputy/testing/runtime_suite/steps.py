@@ -29,8 +29,8 @@ async def a_finished_step_is_never_taken_again(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        first = await run.step("first", calls.note, "one", view=None)
-        await run.step("second", calls.gated, "two", view=None)
+        first = await run.step("first", calls.note, "one")
+        await run.step("second", calls.gated, "two")
         assert isinstance(first, Noted)
         return completed(run, f"{first.content}")
 
@@ -43,7 +43,7 @@ async def a_step_that_must_not_repeat_is_lost(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        event = await run.step("pay", calls.gated, "pay", view=None, repeatable=False)
+        event = await run.step("pay", calls.gated, "pay", repeatable=False)
         return completed(run, "unknown" if isinstance(event, StepLost) else "known")
 
     assert await crash_in_the_gate_and_go_on(host, flow, calls) == "unknown"
@@ -54,15 +54,15 @@ async def a_failed_step_fails_alike_when_replayed(host: Host) -> None:
     """An error of the body fails the step, now and on every replay."""
     calls = CallCounter()
 
-    async def fail(args: str, view: None) -> Noted:
+    async def fail(args: str) -> Noted:
         calls.made.append(args)
         raise UsageError("args", args, "something else")
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         try:
-            await run.step("bad", fail, "bad", view=None)
+            await run.step("bad", fail, "bad")
         except StepFailed as failure:
-            await run.step("gate", calls.gated, "gate", view=None)
+            await run.step("gate", calls.gated, "gate")
             return completed(run, failure.error.message)
         return completed(run, "no failure")
 
@@ -75,9 +75,9 @@ async def a_key_serves_one_operation(host: Host) -> None:
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("same", calls.note, "one", view=None)
+        await run.step("same", calls.note, "one")
         try:
-            await run.step("same", calls.note, "two", view=None)
+            await run.step("same", calls.note, "two")
         except UsageError:
             return completed(run, "refused")
         return completed(run, "allowed")
@@ -96,7 +96,7 @@ async def time_and_ids_are_the_same_when_replayed(host: Host) -> None:
         name = await run.new_id("child")
         await run.record("note", Noted(content="x"))
         seen.append((run.now(), name))
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         return completed(run, "done")
 
     await crash_in_the_gate_and_go_on(host, flow, calls)
@@ -112,7 +112,7 @@ async def a_sleep_counts_from_its_first_beginning(host: Host) -> None:
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         await run.sleep("nap", 0.01)
         before = run.now()
-        await run.step("gate", calls.gated, "gate", view=None)
+        await run.step("gate", calls.gated, "gate")
         await run.sleep("long", -1.0)
         return completed(run, "awake" if run.now() >= before else "before its time")
 
@@ -128,10 +128,10 @@ async def all_before_a_step_is_durable_when_it_begins(host: Host) -> None:
     seen: list[str] = []
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("paid", death.note, "paid", view=None)
+        await run.step("paid", death.note, "paid")
         await run.record("said", Noted(content="said"))
         seen.append(await run.new_id("child"))
-        await run.step("die", death.come, "die", view=None)
+        await run.step("die", death.come, "die")
         return completed(run, seen[-1])
 
     await death.meet(flow)
@@ -150,10 +150,10 @@ async def what_is_waited_for_is_durable(host: Host) -> None:
     death = Death(host)
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        await run.step("paid", death.note, "paid", view=None)
-        await run.step("read", death.note, "read", view=None, reads=True)
+        await run.step("paid", death.note, "paid")
+        await run.step("read", death.note, "read", reads=True)
         await run.durable()
-        await death.come("die", None)
+        await death.come("die")
         return completed(run, "done")
 
     await death.meet(flow)
@@ -168,9 +168,9 @@ async def a_child_is_born_when_all_before_it_is_durable(host: Host) -> None:
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
-            await death.come("child", None)
+            await death.come("child")
             return completed(run, "from the child")
-        await run.step("paid", death.note, "paid", view=None)
+        await run.step("paid", death.note, "paid")
         child = await run.spawn("call", requested(run, "sess_1_child0", "c"))
         return completed(run, (await run.join("join", child)).summary)
 
@@ -187,8 +187,8 @@ async def a_crash_while_only_reading_leaves_no_hole(host: Host) -> None:
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         for name in steps:
-            await run.step(name, death.note, name, view=None, reads=name != "paid")
-        await run.step("die", death.come, "die", view=None, reads=True)
+            await run.step(name, death.note, name, reads=name != "paid")
+        await run.step("die", death.come, "die", reads=True)
         return completed(run, "done")
 
     await death.meet(flow)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-TURNS = {"conversations": [{"when": "judged by an evaluator", "turns": [{"text": "one"}, {"text": "one two"}]}]}
+TURNS = {"conversations": [{"when": "An evaluator judges your work", "turns": [{"text": "one"}, {"text": "one two"}]}]}
 
 
 @pytest.fixture

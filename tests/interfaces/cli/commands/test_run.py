@@ -63,7 +63,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     assert not (house.workspace / "made.txt").exists()
     output = run.stderr.splitlines()
     assert output[:2] == [f"deputy: warning: {warning}" for warning in outcome["warnings"]]
-    assert "Run echo hello > made.txt was refused: it needs approval, and nobody could be asked." in output[1]
+    assert "Run echo hello > made.txt was refused: it needs approval, and no person could be asked." in output[1]
     assert "Delegate of 2 tasks was refused" in output[0]
     assert "to allow such calls, pass --yes" in output[2]
     run = house.run("run", "do it", "--model", parent(house))

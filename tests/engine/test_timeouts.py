@@ -6,24 +6,30 @@ import weakref
 
 import pytest
 
-from deputy.engine.shared_timer import SharedTimer, shared_timer
-from deputy.engine.timeouts import timeout
+from deputy.engine.timeouts import SharedTimer
 from deputy.testing.virtual_clock import run_in_virtual_time
+
+
+@pytest.fixture
+def timer() -> SharedTimer:
+    return SharedTimer()
 
 
 def rung(*after: float, off: tuple[int, ...] = ()) -> list[tuple[int, float]]:
     """Which alarms ring of those that are set at the beginning, and when."""
     heard: list[tuple[int, float]] = []
 
+    timer = SharedTimer()
+
     async def go() -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         given = [
-            shared_timer().set(seconds, lambda number=number: heard.append((number, round(loop.time() - began, 6))))
+            timer.set(seconds, lambda number=number: heard.append((number, round(loop.time() - began, 6))))
             for number, seconds in enumerate(after)
         ]
         for number in off:
-            shared_timer().cancel(given[number])
+            timer.cancel(given[number])
         await asyncio.sleep(100)
 
     run_in_virtual_time(go())
@@ -57,7 +63,7 @@ def test_one_timer_stands_for_all():
     assert asyncio.run(go()) == (1, 0)
 
 
-def test_an_alarm_may_set_another_when_it_rings():
+def test_an_alarm_may_set_another_when_it_rings(timer: SharedTimer):
     async def go() -> list[float]:
         loop = asyncio.get_running_loop()
         heard: list[float] = []
@@ -65,19 +71,19 @@ def test_an_alarm_may_set_another_when_it_rings():
         def again() -> None:
             heard.append(round(loop.time(), 6))
             if len(heard) < 3:
-                shared_timer().set(2, again)
+                timer.set(2, again)
 
         began = loop.time()
-        shared_timer().set(1, again)
+        timer.set(1, again)
         await asyncio.sleep(20)
         return [at - began for at in heard]
 
     assert run_in_virtual_time(go()) == [1, 3, 5]
 
 
-def test_a_loop_that_is_gone_leaves_nothing():
+def test_a_loop_that_is_gone_leaves_nothing(timer: SharedTimer):
     async def go() -> weakref.ref[asyncio.AbstractEventLoop]:
-        async with timeout(60):
+        async with timer.timeout(60):
             await asyncio.sleep(0)
         return weakref.ref(asyncio.get_running_loop())
 
@@ -87,10 +93,10 @@ def test_a_loop_that_is_gone_leaves_nothing():
 
 
 @pytest.mark.parametrize("seconds", [0, -1])
-def test_no_time_at_all_ends_a_block_as_soon_as_it_waits(seconds: float):
+def test_no_time_at_all_ends_a_block_as_soon_as_it_waits(seconds: float, timer: SharedTimer):
     async def go() -> list[bool]:
         is_up: list[bool] = []
-        for limit in (asyncio.timeout(seconds), timeout(seconds)):
+        for limit in (asyncio.timeout(seconds), timer.timeout(seconds)):
             try:
                 async with limit:
                     await asyncio.sleep(0)
@@ -102,12 +108,12 @@ def test_no_time_at_all_ends_a_block_as_soon_as_it_waits(seconds: float):
     assert asyncio.run(go()) == [True, True]
 
 
-def test_a_process_that_stood_still_finds_all_that_are_up_at_once():
+def test_a_process_that_stood_still_finds_all_that_are_up_at_once(timer: SharedTimer):
     async def go() -> tuple[int, list[int]]:
         loop = asyncio.get_running_loop()
         heard: list[int] = []
         for number in range(50):
-            shared_timer().set(0.001 * (50 - number), lambda number=number: heard.append(number))
+            timer.set(0.001 * (50 - number), lambda number=number: heard.append(number))
         until = loop.time() + 0.06
         while loop.time() < until:
             pass
@@ -122,7 +128,7 @@ def test_a_process_that_stood_still_finds_all_that_are_up_at_once():
     assert heard == list(range(49, -1, -1))
 
 
-def test_one_that_fails_when_it_rings_keeps_no_other_from_it():
+def test_one_that_fails_when_it_rings_keeps_no_other_from_it(timer: SharedTimer):
     async def go() -> list[str]:
         loop = asyncio.get_running_loop()
         heard: list[str] = []
@@ -131,8 +137,8 @@ def test_one_that_fails_when_it_rings_keeps_no_other_from_it():
         def fail() -> None:
             raise KeyError
 
-        shared_timer().set(1, fail)
-        shared_timer().set(1, lambda: heard.append("other"))
+        timer.set(1, fail)
+        timer.set(1, lambda: heard.append("other"))
         await asyncio.sleep(5)
         return heard
 
@@ -141,24 +147,20 @@ def test_one_that_fails_when_it_rings_keeps_no_other_from_it():
 
 def test_a_loop_that_was_closed_with_an_alarm_set_is_let_go():
     async def leave() -> weakref.ref[asyncio.AbstractEventLoop]:
-        shared_timer().set(60, lambda: None)
+        SharedTimer().set(60, lambda: None)
         return weakref.ref(asyncio.get_running_loop())
 
-    async def go() -> None:
-        shared_timer()
-
     left = asyncio.run(leave())
-    asyncio.run(go())
     gc.collect()
     assert left() is None
 
 
-def test_a_block_is_ended_when_its_time_is_up():
+def test_a_block_is_ended_when_its_time_is_up(timer: SharedTimer):
     async def go() -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(TimeoutError):
-            async with timeout(3):
+            async with timer.timeout(3):
                 await asyncio.sleep(50)
         # What comes behind it goes on undisturbed.
         await asyncio.sleep(1)
@@ -167,11 +169,11 @@ def test_a_block_is_ended_when_its_time_is_up():
     assert run_in_virtual_time(go()) == pytest.approx(4)
 
 
-def test_of_two_limits_the_inner_one_ends_its_own_block():
+def test_of_two_limits_the_inner_one_ends_its_own_block(timer: SharedTimer):
     async def go() -> str:
-        async with timeout(10):
+        async with timer.timeout(10):
             try:
-                async with timeout(3):
+                async with timer.timeout(3):
                     await asyncio.sleep(50)
             except TimeoutError:
                 return "inner"
@@ -180,10 +182,10 @@ def test_of_two_limits_the_inner_one_ends_its_own_block():
     assert run_in_virtual_time(go()) == "inner"
 
 
-def test_a_cancel_is_never_turned_into_a_timeout():
+def test_a_cancel_is_never_turned_into_a_timeout(timer: SharedTimer):
     async def go() -> asyncio.Task[None]:
         async def block() -> None:
-            async with timeout(3):
+            async with timer.timeout(3):
                 await asyncio.sleep(50)
 
         task = asyncio.create_task(block())
@@ -194,9 +196,9 @@ def test_a_cancel_is_never_turned_into_a_timeout():
     assert run_in_virtual_time(go()).cancelled()
 
 
-def test_an_error_in_the_block_stays_what_it_is():
+def test_an_error_in_the_block_stays_what_it_is(timer: SharedTimer):
     async def go() -> None:
-        async with timeout(3):
+        async with timer.timeout(3):
             try:
                 await asyncio.sleep(50)
             except asyncio.CancelledError:

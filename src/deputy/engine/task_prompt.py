@@ -1,0 +1,114 @@
+"""The prompts of a delegation: the system prompt, and the task with its files or passed context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import json
+
+from deputy.core.errors import ContextChanged
+from deputy.core.progress import Progress
+from deputy.core.request import delegation_context
+from deputy.core.subtask.context_passing import FRESH_FILES, RELEVANT_SHARE, compose, query_of
+from deputy.engine.history import user_message, words_of
+from deputy.engine.loop import append_user_message
+from deputy.engine.prompts import prompt
+from deputy.engine.untrusted import wrap_untrusted
+from deputy.engine.validate import instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deputy.core.events import MessageAdded, Requested
+    from deputy.core.subtask.context_passing import Briefing, PassedFile
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.history import History
+    from deputy.engine.ports import Folder, Ranker, RunContext
+    from deputy.engine.services import Services
+
+
+def system_prompt(run: RunContext, start: Requested, services: Services, *parts: str) -> str:
+    """The system prompt: the user's base prompt, the agent's own, `parts`, and the delegation context."""
+    context = delegation_context(run.lineage, run.state.seconds, start.request.task_context)
+    where = prompt("delegation_context").format(context=json.encode(context).decode())
+    role = start.options.role
+    return _joined(services.base_prompt, "" if role is None else role.prompt, *parts, where)
+
+
+def subagent_prompt(agent: AgentContext, scratchpad: str) -> str:
+    """The part of the system prompt about the subagent's tools and scratchpad."""
+    offered = (*agent.tools.definitions(), *agent.flow_tools.values())
+    can_write = any(not tool.traits.reads_only for tool in agent.tools.definitions())
+    return prompt("subagent").format(
+        tools=", ".join(tool.name for tool in offered) or "none",
+        powers="" if can_write else prompt("read_only"),
+        scratchpad=scratchpad,
+    )
+
+
+def task_text(run: RunContext, start: Requested) -> str:
+    """The task with the contract instruction."""
+    return _joined(start.request.prompt, instruction(run, start.options))
+
+
+async def append_task(
+    run: RunContext, start: Requested, agent: AgentContext, history: History, services: Services
+) -> None:
+    """Record the first message of a delegation and append it."""
+    options, key = start.options, "task"
+    if options.subtask is not None:
+        if services.subtasks is None:
+            raise TypeError("a subtask needs subtask services")
+        form, ranker = instruction(run, options), services.subtasks.ranker
+        event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker)
+    elif options.context:
+        approved = options.context_digests
+        # The approval covers the caller's files, even if the task has its own worktree.
+        folder = services.files.open(agent.grant, options.root) if approved else agent.folder
+        event = await run.step(key, _task_message, folder, options.context, task_text(run, start), approved or None)
+    else:
+        await append_user_message(run, history, key, task_text(run, start))
+        return
+    history.append_user_message(words_of(event), event.warnings, event.passed)
+    for warning in event.warnings:
+        agent.emit(Progress(event="warning", label=agent.label, content=warning))
+
+
+async def _task_message(
+    folder: Folder, paths: Sequence[str], task: str, approved: Mapping[str, str] | None
+) -> MessageAdded:
+    files = await folder.before_prompt(paths, approved)
+    if files.changed:
+        raise ContextChanged(files.changed)
+    return user_message(_joined(files.text, task), files.warnings)
+
+
+async def _subtask_message(agent: AgentContext, briefing: Briefing, form: str, ranker: Ranker) -> MessageAdded:
+    """A subtask with its context; an unreadable file becomes a warning."""
+    named = await agent.folder.named(briefing.file_paths) if briefing.file_paths else ()
+    is_fresh = briefing.settings.fresh_context == "enabled"
+    matching = await _matching(agent.folder, ranker, briefing, {file.path for file in named}) if is_fresh else ()
+    text, passed = compose(
+        briefing,
+        named=named,
+        matching=matching,
+        fence=lambda text, source: wrap_untrusted(text, " ".join(source.split()), agent.random_string),
+    )
+    return user_message(_joined(text, form), passed.warnings, passed)
+
+
+async def _matching(folder: Folder, ranker: Ranker, briefing: Briefing, named: set[str]) -> Sequence[PassedFile]:
+    """The files relevant to the request, best first."""
+    files = [file for file in await folder.candidates() if file.path not in named]
+    # The path is part of the ranked text.
+    scores = await ranker.rank(query_of(briefing.request), [f"{file.path}\n{file.text}" for file in files])
+    least = RELEVANT_SHARE * max(scores, default=0.0)
+    best = sorted(
+        (index for index, score in enumerate(scores) if score > max(0.0, least)),
+        key=lambda index: (-scores[index], files[index].path),
+    )
+    return [files[index] for index in best[:FRESH_FILES]]
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(filter(None, parts))
