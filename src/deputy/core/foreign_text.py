@@ -23,6 +23,8 @@ _ESCAPED = r"\x1b[ -/]{0,8}"
 
 def plain(text: str) -> str:
     """The text without terminal escapes and invisible characters; line ends and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
     return without_invisible(_sequence().sub("", text))
 
 

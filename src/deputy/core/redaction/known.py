@@ -39,7 +39,12 @@ class KnownValues:
 
     def occur_in(self, text: str) -> bool:
         """Whether a text has one of them."""
-        return any(spelling in text for spelling in self.spellings)
+        for spelling in self.spellings:
+            if len(spelling) > len(text):
+                return False
+            if spelling in text:
+                return True
+        return False
 
 
 class KnownFilter:

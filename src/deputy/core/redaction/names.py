@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def is_known_secret(value: str) -> bool:
     return len(value) >= LEAST_KNOWN and value.lower() not in _COMMON
 
 
+@lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Whether the name is the name of a secret."""
     parts = words(name.rstrip("0123456789"))

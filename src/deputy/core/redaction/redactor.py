@@ -27,6 +27,8 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """The text without its secrets."""
+        if not may_hold_secret(text) and not self._known.occur_in(text):
+            return text
         return self.stream().feed(text, final=True)
 
     def redact_value(self, value: Any) -> Any:
@@ -39,6 +41,8 @@ class Redactor:
             if isinstance(item, str):
                 container[at] = self._redact_named(name, item)
             elif isinstance(item, dict):
+                if self._is_clean(item):
+                    continue
                 fields = cast("dict[Any, Any]", item)
                 copy = {self._redact_named("", key) if isinstance(key, str) else key: fields[key] for key in fields}
                 container[at] = copy
@@ -55,7 +59,7 @@ class Redactor:
         # An invisible character must not split a name or a secret.
         name = name if name.isprintable() else plain(name)
         clean, seen = self._redact_visible(name, value), plain(value)
-        if seen == value:
+        if seen is value or seen == value:
             return clean
         clean_seen = self._redact_visible(name, seen)
         return clean if clean_seen == plain(clean) else clean_seen
@@ -83,9 +87,7 @@ class Redactor:
     def redact_json(self, data: bytes) -> bytes:
         """Encoded JSON without its secrets, the same bytes if it has none; other data is redacted as text."""
         text = data.decode("utf-8", "surrogateescape")
-        # Without escapes and invisible characters, the encoded text shows every secret.
-        is_plain = not any(escape in text for escape in _ESCAPES) and plain(text) == text
-        if is_plain and not may_hold_secret(text) and not self._known.occur_in(text):
+        if self._shows_nothing(text):
             return data
         try:
             value = msgspec.json.decode(data)
@@ -95,6 +97,18 @@ class Redactor:
             return data if is_clean else msgspec.json.encode(clean)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return self.redact(text).encode("utf-8", "surrogateescape")
+
+    def _is_clean(self, fields: Any) -> bool:
+        """Whether nothing in an object can be a secret: most objects are clean, and one look at each is enough."""
+        try:
+            return self._shows_nothing(msgspec.json.encode(fields).decode())
+        except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError):
+            return False
+
+    def _shows_nothing(self, text: str) -> bool:
+        # Without escapes and invisible characters, the encoded text shows every secret.
+        is_plain = not any(escape in text for escape in _ESCAPES) and plain(text) == text
+        return is_plain and not may_hold_secret(text) and not self._known.occur_in(text)
 
     def stream(self) -> RedactingStream:
         """A stream that hides what `redact` hides, however the text is cut into chunks."""
