@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Raw, json, structs
 
-from deputy.core.approval import spawn_request
+from deputy.core.approval import backend_parts, spawn_request
 from deputy.core.errors import UnknownRun, Unquoted, UsageError
 from deputy.core.events import APPROVAL
 from deputy.core.limits import Budget
@@ -210,7 +210,7 @@ class Deputy:
             cost=await self.models.max_cost(tasks),
             concurrency=concurrency,
             files=await self._runtime.services.files.open(self._grant).digests(paths),
-            notes=notes,
+            more=backend_parts(notes),
         )
 
     async def resolve_tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:

@@ -9,6 +9,7 @@ from deputy.core.approval import (
     ApprovalRequest,
     FileDigest,
     PriceBounds,
+    backend_parts,
     call_digest,
     call_parts,
     cost_ceiling,
@@ -52,7 +53,9 @@ def test_a_call_of_tasks_holds_all_that_each_subagent_is_told_and_may_do():
         schema={"type": "object"},
     )
     definition = sha256(json.encode(two.role, order="sorted")).hexdigest()
-    asked = request(task(), two, files=(FileDigest(path="notes.md", sha256="ab" * 32, bytes=1234),), notes="by acme")
+    asked = request(
+        task(), two, files=(FileDigest(path="notes.md", sha256="ab" * 32, bytes=1234),), more=backend_parts("by acme")
+    )
     assert [(part.name, part.text) for part in asked.parts] == [
         ("tasks", "one, two"),
         ("task 1 label", "one"),

@@ -1,6 +1,7 @@
 """Tricks to get a call made that nobody approved as it is: none of them works."""
 
 import asyncio
+import hashlib
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from tests.engine.conftest import ALL, House, call, talk, turn
 from tests.engine.test_agents import user as user
 
 from deputy.core.approval import Decision
-from deputy.core.events import APPROVAL, QuestionAnswered, QuestionAsked, RunOpened
+from deputy.core.events import ANSWER, APPROVAL, QuestionAnswered, QuestionAsked, RunOpened
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Lineage
 from deputy.core.state import answer_key
@@ -264,10 +265,15 @@ async def begin_asking(house: House, runtime: Any, *tasks: Task, concurrency: in
 
 
 @pytest.mark.rule("approve.exact")
-def test_a_context_file_that_changes_while_its_task_is_queued_is_not_given_to_it(house: House):
+@pytest.mark.parametrize("choice", ["yes", "no"])
+def test_a_context_file_that_changes_while_its_task_is_queued_is_asked_for_again(house: House, choice):
     notes = house.workspace / "notes.md"
     notes.write_text("harmless")
-    house.script(talk(turn("", call("Write", path="notes.md", content="evil")), turn("Done."), when="of one"))
+    house.script(
+        talk(turn("", call("Write", path="notes.md", content="evil")), turn("Done."), when="of one"),
+        talk(turn("Read."), when="evil"),
+        strict=False,
+    )
     first = Task(label="one", prompt="of one", tools=("Write",), isolation="none", without_asking=("Write",))
     second = Task(label="two", prompt="of two", context=("notes.md",))
 
@@ -276,28 +282,133 @@ def test_a_context_file_that_changes_while_its_task_is_queued_is_not_given_to_it
             asked = AskingRun(runtime, await begin_asking(house, runtime, first, second))
             asking = await asked.now()
             await asked.answer(asking)
+            again = await asked.now(after=asking.key)
+            await asked.answer(again, choice)
             await asked.end()
             below = {state.label: state for state in await runtime.journal.descendants(asked.run)}
-            return shown(asking), await runtime.engine.outcome(below["two"].run, 0)
+            return shown(asking), shown(again), await runtime.engine.outcome(below["two"].run, 0)
 
-    output, outcome = asyncio.run(go())
+    output, changed, outcome = asyncio.run(go())
     assert output["task 1 without asking"] == "may write files without asking"
-    assert (outcome.status, outcome.errors[0].code) == ("rejected", "CONTEXT_CHANGED")
+    assert changed["changed"] == "Changed since the task was approved: 'notes.md'."
+    assert hashlib.sha256(b"evil").hexdigest() in changed["context"]
+    assert changed["prompt"] == "of two"
+    if choice == "yes":
+        assert (outcome.status, outcome.report) == ("completed", "Read.")
+    else:
+        assert (outcome.status, outcome.errors[0].code) == ("rejected", "CONTEXT_CHANGED")
 
 
 @pytest.mark.rule("approve.exact")
-def test_a_definition_that_changed_since_starts_nothing(house: House, user):
+@pytest.mark.parametrize("choice", ["yes", "no"])
+def test_a_definition_that_changed_since_is_asked_for_again(house: House, user, choice):
     user("scribe", "tools: Read", "You write verses.")
 
-    async def swap(asked: AskingRun) -> None:
+    async def swap(asked: AskingRun) -> list[str]:
         first = await asked.now()
-        user("scribe", "tools: Read, Run", "You delete files.")
+        user("scribe", "tools: Read, Grep", "You search files.")
         await asked.answer(first)
+        again = await asked.now(after=first.key)
+        assert not [seen for seen in house.seen if seen.event == "started"]
+        await asked.answer(again, choice)
         await asked.end()
+        return [shown(one)["task 1 tools"] for one in (first, again)]
 
     tasks = [{"label": "a", "prompt": "Look.", "agent": "scribe"}]
-    tried(house, (call("Delegate", tasks=tasks),), swap)
-    assert not [seen for seen in house.seen if seen.event == "started"]
+    assert tried(house, (call("Delegate", tasks=tasks),), swap) == ["Read", "Grep, Read"]
+    assert len([seen for seen in house.seen if seen.event == "started"]) == (choice == "yes")
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize("tool", [call("Run", command=MARK), call("Write", path="a.txt", content="new")])
+def test_an_approval_counts_in_its_folder_only(house: House, tool):
+    """Another directory at the same path, or another workspace at the resume, is asked for again."""
+
+    async def swap(asked: AskingRun) -> tuple[str, PendingApproval]:
+        first = await asked.now()
+        house.workspace.rename(house.workspace.with_name("old"))
+        house.workspace.mkdir()
+        await asked.answer(first)
+        again = await asked.now(after=first.key)
+        await asked.answer(again, "no")
+        await asked.end()
+        return first.request.folder, again
+
+    folder, again = tried(house, (tool,), swap)
+    assert folder == again.request.folder == str(house.workspace)
+    assert not is_run(house)
+    assert not list(house.workspace.iterdir())
+
+
+@pytest.mark.rule("approve.exact")
+def test_always_ends_with_the_process(house: House):
+    house.script(
+        talk(
+            turn("", call("Run", command="true")),
+            turn("", call("Ask", question="Go on?")),
+            turn("", call("Run", command=MARK)),
+            turn("Done."),
+            when="You work for a person",
+        ),
+        strict=False,
+    )
+
+    async def begin() -> str:
+        async with house.open(approval="ask", can_ask=True) as runtime:
+            asked = AskingRun(runtime, await house.start_parent(runtime, "Do it."))
+            await asked.answer(await asked.now(), "always")
+            await house.until(lambda: any(seen.content == "Go on?" for seen in house.seen))
+            return asked.run
+
+    async def resume(run: str) -> None:
+        async with house.open(approval="ask", can_ask=True) as runtime:
+            asked = AskingRun(runtime, run)
+            await runtime.engine.ensure_running(run)
+            await runtime.engine.send(run, ANSWER, "yes")
+            second = await asked.now()
+            assert shown(second)["command"] == MARK
+            await asked.answer(second, "no")
+            await asked.end()
+
+    asyncio.run(resume(asyncio.run(begin())))
+    assert not is_run(house)
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_a_subtask_shows_its_whole_request_and_its_files(house: House, is_changed):
+    (house.workspace / "f.txt").write_text("harmless")
+    request = {
+        "type": "check",
+        "description": "Check it.",
+        "inputs": {"claim": "x"},
+        "file_paths": ["f.txt"],
+        "context_management": {"inherit_context": "full"},
+    }
+    house.script(
+        talk(turn("", call("Subtask", requests=[request])), turn("Done."), when="You work for a person"),
+        talk(turn("Checked."), when="Check it."),
+        strict=False,
+    )
+
+    async def go() -> list[PendingApproval]:
+        async with house.open(approval="ask", can_ask=True) as runtime:
+            asked = AskingRun(runtime, await house.start_parent(runtime, "Do it."))
+            found = [await asked.now()]
+            if is_changed:
+                (house.workspace / "f.txt").write_text("evil")
+            await asked.answer(found[0])
+            if is_changed:
+                found.append(await asked.now(after=found[0].key))
+                await asked.answer(found[1], "no")
+            await asked.end()
+            return found
+
+    first, *again = asyncio.run(go())
+    output = shown(first)
+    assert hashlib.sha256(b"harmless").hexdigest() in output["task 1 context"]
+    assert '"inherit_context":"full"' in output["request 1"]
+    assert [hashlib.sha256(b"evil").hexdigest() in shown(one)["task 1 context"] for one in again] == [True] * is_changed
 
 
 @pytest.mark.rule("approve.exact")

@@ -56,8 +56,17 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str = ""
     path: tuple[str, ...] = ()
     label: str = ""
+    folder: str = ""
+    """The working directory of the call."""
+    folder_id: str = ""
+    """The identity of that directory: another one in its place makes another request."""
     can_always: bool = False
     """Whether a person may approve every later call of this tool in this run."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digest of each file, by its path."""
+        return {file.path: file.sha256 for file in self.files}
 
     @property
     def digest(self) -> str:
@@ -144,15 +153,14 @@ def spawn_request(
     cost: str,
     concurrency: int,
     files: Sequence[FileDigest] = (),
-    notes: str = "",
+    more: Sequence[ApprovalPart] = (),
 ) -> ApprovalRequest:
     """The approval request for a call: every prompt and every permission of its tasks."""
     parts = [part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files)]
     if len(tasks) > 1:
         parts.insert(0, ApprovalPart(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
         parts.append(ApprovalPart(name="at once", text=f"{min(concurrency, len(tasks))} of {len(tasks)}"))
-    if notes:
-        parts.append(ApprovalPart(name="backends", text=whole_text(notes)))
+    parts += more
     risks = [tools_risk(task.tools) for task in tasks]
     return ApprovalRequest(
         tool=tool,
@@ -163,6 +171,11 @@ def spawn_request(
         files=tuple(files),
         cost=cost,
     )
+
+
+def backend_parts(backends: str) -> tuple[ApprovalPart, ...]:
+    """The backends of a call, as the last part of its request."""
+    return (ApprovalPart(name="backends", text=whole_text(backends)),) if backends else ()
 
 
 def resume_request(label: str, message: str | None, *, model: str, tools: Collection[str]) -> ApprovalRequest:
@@ -207,10 +220,11 @@ def _agent_text(task: Task) -> str:
 
 def _context_text(task: Task, files: Sequence[FileDigest]) -> str:
     known = {file.path: file for file in files}
-    return "\n".join(_file_text(known.get(path, FileDigest(path=path))) for path in task.context)
+    return "\n".join(file_text(known.get(path, FileDigest(path=path))) for path in task.context)
 
 
-def _file_text(file: FileDigest) -> str:
+def file_text(file: FileDigest) -> str:
+    """A context file with its size and digest."""
     if file.problem or not file.sha256:
         return f"{file.path}: not included: {file.problem or 'the file cannot be read'}"
     return f"{file.path} ({file.bytes:,} bytes, SHA-256 {file.sha256})"

@@ -81,6 +81,8 @@ def _facts(request: ApprovalRequest) -> Iterator[str]:
             label += f" = {request.label!a}"
         path = " › ".join(map(visible_line, request.path))
         yield f"asked by: {label} ({path}) {request.session_id}".strip()
+    if request.folder:
+        yield f"folder: {visible_line(request.folder)}"
     if request.cost:
         yield f"cost: {request.cost}"
 

@@ -81,7 +81,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     without_asking: frozenset[str] = frozenset()
     """Tools approved in advance with the task."""
     always: set[str] = field(default_factory=set[str])
-    """Tools for which a person chose "always" in this round."""
+    """Tools for which a person chose "always" in this round, since this process runs it."""
     can_ask: bool = False
     history: History | None = None
     """The history, while the loop runs."""
@@ -187,6 +187,7 @@ async def open_agent(
         window=services.window(model, opened),
         approval=services.approval,
         without_asking=without_asking,
+        always=services.always_allowed(run.run, run.state.round),
         can_ask=services.can_ask,
         subtasks=services.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
         repairs=services.policy.repairs,

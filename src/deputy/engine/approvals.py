@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deputy.engine.agent_context import Approval
     from deputy.engine.history import History
-    from deputy.engine.ports import RunContext
+    from deputy.engine.ports import Folder, RunContext
     from deputy.engine.ports.durable import ApprovalVerdict
 
 
@@ -40,6 +40,7 @@ async def ask_person(
     begun: str,
     emit: Callable[[Progress], None],
     approval: Approval,
+    folder: Folder | None = None,
     approval_timeout_seconds: float | None = None,
 ) -> ApprovalVerdict:
     """Record a request, wait for a person's answer to exactly this request, and compare before acting.
@@ -52,7 +53,10 @@ async def ask_person(
         request = wanted if isinstance(wanted, ApprovalRequest) else await wanted()
         names = run.lineage.names
         key = f"{prefix(run.state.round)}{key}"
-        return structs.replace(request, key=key, session_id=run.run, path=names, label=label)
+        request = structs.replace(request, key=key, session_id=run.run, path=names, label=label)
+        if folder is None:
+            return request
+        return structs.replace(request, folder=folder.root, folder_id=folder.identity())
 
     label = run.state.label or run.state.command
     number = 1

@@ -170,12 +170,13 @@ async def _is_agreed(work: AttemptInput, backend: str) -> bool:
             parts = (
                 ApprovalPart(name="program", text=backend),
                 ApprovalPart(name="without asking", text=f"may use {writing} without asking for each call"),
-                ApprovalPart(name="directory", text=agent.folder.root),
                 ApprovalPart(name="task", text=work.task),
             )
             request = ApprovalRequest(tool=backend, title="Let a program do the task", parts=parts, risk="high")
             begun = f"{key}:agreed"
-            verdict = await ask_person(run, key, request, begun=begun, emit=agent.emit, approval=agent.approval)
+            verdict = await ask_person(
+                run, key, request, begun=begun, emit=agent.emit, approval=agent.approval, folder=agent.folder
+            )
             is_agreed = verdict.is_yes
         work.agreed[backend] = is_agreed
     return work.agreed[backend]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, ValidationError, json, structs
 
-from deputy.core.approval import read_decision, spawn_request
+from deputy.core.approval import backend_parts, read_decision, spawn_request
 from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import QuestionAnswered, QuestionAsked, Resumed, RunOpened, Started
 from deputy.core.fallback import NATIVE, Candidate
@@ -112,7 +112,7 @@ async def _approved_files(
         return {}
     before = _approved_before(run)
     if before is not None:
-        return _digests(before)
+        return before.digests
     folder = services.files.open(start.grant)
 
     async def make() -> ApprovalRequest:
@@ -124,7 +124,7 @@ async def _approved_files(
             cost=call.cost,
             concurrency=call.concurrency,
             files=await folder.digests(paths),
-            notes=call.notes,
+            more=backend_parts(call.notes),
         )
 
     verdict = await ask_person(
@@ -134,9 +134,10 @@ async def _approved_files(
         begun=ids_key(TASK),
         emit=partial(services.emit, run),
         approval=services.approval,
+        folder=folder,
         approval_timeout_seconds=call.approval_timeout_seconds,
     )
-    return _digests(verdict.request) if verdict.is_yes else None
+    return verdict.request.digests if verdict.is_yes else None
 
 
 def _approved_before(run: RunContext) -> ApprovalRequest | None:
@@ -149,10 +150,6 @@ def _approved_before(run: RunContext) -> ApprovalRequest | None:
             if is_call and question.request and read_decision(record.event.body, question.digest) != "no":
                 return question.request
     return None
-
-
-def _digests(request: ApprovalRequest) -> dict[str, str]:
-    return {file.path: file.sha256 for file in request.files}
 
 
 def not_approved(lineage: Lineage) -> Rejected:

@@ -102,6 +102,8 @@ class Services:
         self._read_nested = nested
         self.before_run = before_run
         """Called in order before each run works; an outcome ends the run."""
+        self._always: dict[tuple[str, int], set[str]] = {}
+        """By run and round, the tools that a person always allows; not on record, so that it ends with the process."""
         self._nested_spawns: dict[str, dict[str, int]] = {}
         """By root, the spawns that each nested run counts for."""
         self._spawned: dict[str, set[str]] = {}
@@ -122,6 +124,10 @@ class Services:
         """By run, the round that watchers know of."""
         self._waiting: dict[str, str] = {}
         """By run, the last question shown to watchers: a resumed run may wait for the same answer again."""
+
+    def always_allowed(self, run: str, round_number: int) -> set[str]:
+        """The tools of a run that a person has always allowed in this round; suspending the run keeps them."""
+        return self._always.setdefault((run, round_number), set())
 
     def window(self, name: str, model: Model) -> int | None:
         """The context window of a model: from the settings, else from the catalog."""

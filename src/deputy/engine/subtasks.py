@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, json
 
-from deputy.core.approval import cost_ceiling, spawn_request
+from deputy.core.approval import ApprovalPart, cost_ceiling, spawn_request
 from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
 from deputy.core.events import Requested
@@ -15,7 +15,7 @@ from deputy.core.fallback import PROGRAMS_ONLY
 from deputy.core.field_readers import FieldProblem
 from deputy.core.outcome import Completed
 from deputy.core.request import GrantRequest, Request, subtask_hop
-from deputy.core.subtask.context_passing import brief, message_text, query_of, task_of, wants_ranking
+from deputy.core.subtask.context_passing import brief, file_paths, message_text, query_of, task_of, wants_ranking
 from deputy.core.subtask.context_settings import ContextSettings, resolve_settings
 from deputy.core.subtask.subtask_request import MAX_CONTINUATIONS, Continuation, SubtaskRequest
 from deputy.core.subtask.subtask_result import (
@@ -167,10 +167,10 @@ async def _run_subtasks(
         return SubtaskAnswer(_json(invalid_request(planned.problems)), is_refusal=True)
     if isinstance(planned, NoTemplate):
         return SubtaskAnswer(_json(_not_found(planned)), is_refusal=True)
-    refusal = await _refusal(run, key, wanted, planned.plans, agent, subtasks)
-    if refusal:
-        return SubtaskAnswer(_json(failed_result("execution_halted", refusal)), is_refusal=True)
-    children = await _spawned(run, key, wanted, planned.plans, agent, subtasks, history)
+    approved = await _approved_files(run, key, wanted, planned.plans, agent, subtasks)
+    if isinstance(approved, str):
+        return SubtaskAnswer(_json(failed_result("execution_halted", approved)), is_refusal=True)
+    children = await _spawned(run, key, wanted, planned.plans, agent, subtasks, history, approved)
     outcomes = await _joined(run, key, children, wanted.needed)
     return SubtaskAnswer(_results_text(wanted, outcomes, run.lineage.subtask_depth + 1))
 
@@ -230,10 +230,10 @@ def _not_found(found: NoTemplate) -> dict[str, Any]:
     return failed_result("template_not_found", message, **details)
 
 
-async def _refusal(
+async def _approved_files(
     run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], agent: AgentContext, subtasks: Subtasks
-) -> str:
-    """The reason why nothing may start; empty if allowed."""
+) -> dict[str, str] | str:
+    """The approved digests of the subtasks' files, none if no approval is needed; or why nothing may start."""
     has_program = None if agent.backends is None else agent.backends.has_program
     models = [plan.model for plan in plans]
     unreachable = await why_unreachable(run, key, models, subtasks.missing_key, has_program)
@@ -241,10 +241,10 @@ async def _refusal(
         return unreachable
     # Descendants were approved with the top task.
     if not run.lineage.is_top or SUBTASK in agent.without_asking:
-        return ""
+        return {}
     match policy_for(run, f"{key}:approval", agent.approval, begun=_ids(key), ended=(key, f"{key}{RESULTS_SUFFIX}")):
         case "granted":
-            return ""
+            return {}
         case "refuse":
             warn_refused(agent.history, f"Subtask of {len(plans)} requests")
             return _NOBODY
@@ -254,8 +254,8 @@ async def _refusal(
 
 async def _answered(
     run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], agent: AgentContext, subtasks: Subtasks
-) -> str:
-    """The denial text if a person denies the subtasks; else empty."""
+) -> dict[str, str] | str:
+    """The approved digests of the files; the denial text if a person denies the subtasks."""
     tools = tuple(sorted(_tools(agent)))
     tasks = [
         Task(
@@ -264,10 +264,14 @@ async def _answered(
             model=plan.model,
             timeout=subtasks.seconds,
             tools=tools,
+            context=file_paths(request, plan.template),
         )
         for request, plan in zip(wanted.requests, plans, strict=True)
     ]
-    notes = "\n".join(f"{request.type}: {request.description} {_json(request.inputs)}" for request in wanted.requests)
+    requests = [
+        ApprovalPart(name=f"request {number}", text=_json(request)) for number, request in enumerate(wanted.requests, 1)
+    ]
+    paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
 
     async def make() -> ApprovalRequest:
         return spawn_request(
@@ -276,11 +280,20 @@ async def _answered(
             model=agent.asked,
             cost=_cost(tasks, agent, subtasks),
             concurrency=len(tasks),
-            notes=notes,
+            files=await agent.folder.digests(paths),
+            more=requests,
         )
 
-    verdict = await ask_person(run, f"{key}:approval", make, begun=_ids(key), emit=agent.emit, approval=agent.approval)
-    return "" if verdict.is_yes else _DENIED
+    verdict = await ask_person(
+        run,
+        f"{key}:approval",
+        make,
+        begun=_ids(key),
+        emit=agent.emit,
+        approval=agent.approval,
+        folder=agent.folder,
+    )
+    return verdict.request.digests if verdict.is_yes else _DENIED
 
 
 def _cost(tasks: Sequence[Task], agent: AgentContext, subtasks: Subtasks) -> str:
@@ -296,6 +309,7 @@ async def _spawned(
     agent: AgentContext,
     subtasks: Subtasks,
     history: History,
+    approved: dict[str, str],
 ) -> list[str]:
     """Spawn all children before any is joined, so that no spawn depends on another child's speed."""
     # The last message is the request itself, which the subtask gets anyway.
@@ -337,6 +351,7 @@ async def _spawned(
         expectations = request.return_expectations or plan.template.return_expectations
         options = TaskOptions(
             subtask=briefing,
+            context_digests={path: approved[path] for path in briefing.file_paths if path in approved},
             schema=expectations if isinstance(expectations, dict) else None,
             root=agent.root,
             routing=agent.routing,

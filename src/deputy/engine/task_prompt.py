@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.core.errors import ContextChanged
+from deputy.core.approval import ApprovalPart, ApprovalRequest, file_text, tools_risk, whole_text
+from deputy.core.errors import ContextChanged, StepFailed
 from deputy.core.progress import Progress
 from deputy.core.request import delegation_context
 from deputy.core.subtask.context_passing import FRESH_FILES, RELEVANT_SHARE, compose, query_of
+from deputy.core.task import DELEGATE
+from deputy.engine.approvals import ask_person
 from deputy.engine.history import user_message, words_of
 from deputy.engine.loop import append_user_message
 from deputy.engine.prompts import prompt
@@ -17,7 +22,7 @@ from deputy.engine.untrusted import wrap_untrusted
 from deputy.engine.validate import instruction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from deputy.core.events import MessageAdded, Requested
     from deputy.core.subtask.context_passing import Briefing, PassedFile
@@ -60,18 +65,61 @@ async def append_task(
         if services.subtasks is None:
             raise TypeError("a subtask needs subtask services")
         form, ranker = instruction(run, options), services.subtasks.ranker
-        event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker)
-    elif options.context:
         approved = options.context_digests
-        # The approval covers the caller's files, even if the task has its own worktree.
-        folder = services.files.open(agent.grant, options.root) if approved else agent.folder
-        event = await run.step(key, _task_message, folder, options.context, task_text(run, start), approved or None)
+        event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker, approved)
+    elif options.context:
+        event = await _with_files(run, start, agent, services)
     else:
         await append_user_message(run, history, key, task_text(run, start))
         return
     history.append_user_message(words_of(event), event.warnings, event.passed)
     for warning in event.warnings:
         agent.emit(Progress(event="warning", label=agent.label, content=warning))
+
+
+async def _with_files(run: RunContext, start: Requested, agent: AgentContext, services: Services) -> MessageAdded:
+    """The task with its files; a file that changed since the approval is asked for again."""
+    options, text = start.options, task_text(run, start)
+    approved = options.context_digests
+    if not approved:
+        return await run.step("task", _task_message, agent.folder, options.context, text, None)
+    # The approval covers the caller's files, even if the task has its own worktree.
+    folder = services.files.open(agent.grant, options.root)
+    for number in count(1):
+        key = "task" if number == 1 else f"task.{number}"
+        try:
+            return await run.step(key, _task_message, folder, options.context, text, approved)
+        except StepFailed as failed:
+            asking = f"{key}:approval"
+            can_ask = agent.approval == "ask" or run.recorded_question(asking) is not None
+            if failed.error.code != "CONTEXT_CHANGED" or not can_ask:
+                raise
+            verdict = await ask_person(
+                run,
+                asking,
+                partial(_files_request, start, agent.grant.tools, folder, failed.error.message),
+                begun=f"task.{number + 1}",
+                emit=agent.emit,
+                approval=agent.approval,
+                folder=folder,
+            )
+            if not verdict.is_yes:
+                raise
+            approved = verdict.request.digests
+    raise AssertionError("the loop ends with a message or an error")
+
+
+async def _files_request(start: Requested, tools: Collection[str], folder: Folder, reason: str) -> ApprovalRequest:
+    """The approval request for context files that changed after they were approved."""
+    files = await folder.digests(start.options.context)
+    shown = "\n".join(map(file_text, files))
+    parts = (
+        ApprovalPart(name="changed", text=reason),
+        ApprovalPart(name="context", text=shown),
+        ApprovalPart(name="prompt", text=whole_text(start.request.prompt)),
+    )
+    risk = tools_risk(tools)
+    return ApprovalRequest(tool=DELEGATE, title="Use the changed files", parts=parts, risk=risk, files=tuple(files))
 
 
 async def _task_message(
@@ -83,8 +131,13 @@ async def _task_message(
     return user_message(_joined(files.text, task), files.warnings)
 
 
-async def _subtask_message(agent: AgentContext, briefing: Briefing, form: str, ranker: Ranker) -> MessageAdded:
+async def _subtask_message(
+    agent: AgentContext, briefing: Briefing, form: str, ranker: Ranker, approved: Mapping[str, str]
+) -> MessageAdded:
     """A subtask with its context; an unreadable file becomes a warning."""
+    now = await agent.folder.digests(tuple(approved)) if approved else ()
+    if changed := [file.path for file in now if file.sha256 != approved[file.path]]:
+        raise ContextChanged(changed)
     named = await agent.folder.named(briefing.file_paths) if briefing.file_paths else ()
     is_fresh = briefing.settings.fresh_context == "enabled"
     matching = await _matching(agent.folder, ranker, briefing, {file.path for file in named}) if is_fresh else ()

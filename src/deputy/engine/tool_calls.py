@@ -114,9 +114,12 @@ _UNASKED = Preview(parts=())
 async def _approved(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> Preview | None:
     """The approved preview of a call, empty if no approval is needed; None if the call is refused."""
     tool = agent.tools.find(call.name)
-    if tool is None or not tool.traits.needs_approval or call.name in agent.without_asking | agent.always:
+    if tool is None or not tool.traits.needs_approval or call.name in agent.without_asking:
         return _UNASKED
     name, begun = f"{key}:approval", f"{key}{BEGUN}"
+    if call.name in agent.always and run.recorded_question(name) is None:
+        return _UNASKED
+    is_answered = run.has_record(name)
     match policy_for(run, name, agent.approval, begun=begun, ended=(key,)):
         case "granted":
             return _UNASKED
@@ -131,8 +134,10 @@ async def _approved(run: RunContext, agent: AgentContext, key: str, call: ToolCa
                 begun=begun,
                 emit=agent.emit,
                 approval=agent.approval,
+                folder=agent.folder,
             )
-    if verdict.choice == "always":
+    # A recorded "always" of another process no longer counts: a resumed run asks again.
+    if verdict.choice == "always" and not is_answered:
         agent.always.add(call.name)
     base = next(iter(verdict.request.files), None)
     return Preview(parts=(), base=base) if verdict.is_yes else None

@@ -117,8 +117,16 @@ async def _may_do_without(run: RunContext, grant: Grant, reason: str, services: 
         ApprovalPart(name="tools", text=", ".join(sorted(grant.tools))),
     )
     request = ApprovalRequest(tool="isolation", title="Work in place, without a worktree", parts=parts, risk="high")
-    emit = partial(services.emit, run)
-    return (await ask_person(run, _APPROVAL, request, begun="started", emit=emit, approval=services.approval)).is_yes
+    verdict = await ask_person(
+        run,
+        _APPROVAL,
+        request,
+        begun="started",
+        emit=partial(services.emit, run),
+        approval=services.approval,
+        folder=services.files.open(grant),
+    )
+    return verdict.is_yes
 
 
 def _refused(run: RunContext, reason: str) -> Rejected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json, structs
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 _DENIED = "The person did not approve this. Nothing was started and nothing was spent."
-_CHANGED = (
-    "The definition of an agent changed after this call was approved. Nothing was started and nothing was spent. "
-    "Call Delegate again, so that a person approves it with the new definition."
-)
 _NO_APPROVER = "Starting subagents needs approval, and no person can be asked here. Nothing was started."
 
 
@@ -73,25 +70,26 @@ class DelegateTool:
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Check the call, have it approved, and fan it out."""
-        wanted = read_wanted(call.arguments)
-        if isinstance(wanted, DelegateCall):
-            wanted = await self._resolved(wanted, key, run, agent.grant)
-        if not isinstance(wanted, DelegateCall):
-            return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
-        models = [task.model or agent.asked for task in wanted.tasks]
-        capped = {
-            model: f"tasks[{index}].budget.cost"
-            for index, (model, task) in enumerate(zip(models, wanted.tasks, strict=True))
-            if task.budget.cost is not None
-        }
-        unreachable = await why_unreachable(
-            run, key, models, self._missing_key, self._has_program, capped=capped, prices_of=self._prices_of
-        )
-        if unreachable:
-            return _error(unreachable)
-        approved = await self._approved(wanted, key, run, agent)
-        if isinstance(approved, str):
-            return _error(approved)
+        asked = read_wanted(call.arguments)
+        if not isinstance(asked, DelegateCall):
+            return _problems_error(asked)
+        for number in count(1):
+            wanted = await self._resolved(asked, _numbered(f"{key}:agents", number), run, agent.grant)
+            if not isinstance(wanted, DelegateCall):
+                return _problems_error(wanted)
+            unreachable = await self._unreachable(wanted, _numbered(key, number), run, agent)
+            if unreachable:
+                return _error(unreachable)
+            approved = await self._approved(wanted, key, number, run, agent)
+            if isinstance(approved, str):
+                return _error(approved)
+            if approved is not None:
+                return await self._delegated(wanted, key, run, agent, approved)
+        raise AssertionError("the loop ends with a result")
+
+    async def _delegated(
+        self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext, approved: dict[str, str]
+    ) -> ToolOutput:
         results = await fan_out(
             run,
             key,
@@ -107,6 +105,17 @@ class DelegateTool:
             return ToolOutput(text=visible_json(results_dict(results)).decode())
         return ToolOutput(text=results_markdown(results))
 
+    async def _unreachable(self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext) -> str:
+        models = [task.model or agent.asked for task in wanted.tasks]
+        capped = {
+            model: f"tasks[{index}].budget.cost"
+            for index, (model, task) in enumerate(zip(models, wanted.tasks, strict=True))
+            if task.budget.cost is not None
+        }
+        return await why_unreachable(
+            run, key, models, self._missing_key, self._has_program, capped=capped, prices_of=self._prices_of
+        )
+
     async def _resolved(
         self, wanted: DelegateCall, key: str, run: RunContext, grant: Grant
     ) -> DelegateCall | tuple[FieldProblem, ...]:
@@ -114,7 +123,7 @@ class DelegateTool:
         names = tuple(dict.fromkeys(task.agent for task in wanted.tasks if task.agent is not None))
         if not names:
             return wanted
-        found = await run.value(f"{key}:agents", dict[str, FoundAgent], _find, names, self._agents, step="agents")
+        found = await run.value(key, dict[str, FoundAgent], _find, names, self._agents, step="agents")
         problems = [
             FieldProblem(f"tasks[{index}].agent", f"is {task.agent!r:.80}: {found[task.agent].reason}")
             for index, task in enumerate(wanted.tasks)
@@ -130,23 +139,23 @@ class DelegateTool:
         return structs.replace(wanted, tasks=tasks)
 
     async def _approved(
-        self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext
-    ) -> dict[str, str] | str:
-        """The approved digests of the context files, or the reason why the call must not start."""
+        self, wanted: DelegateCall, key: str, number: int, run: RunContext, agent: AgentContext
+    ) -> dict[str, str] | str | None:
+        """The approved digests of the context files, or why nothing may start; None if an agent has changed since."""
         if self.name in agent.without_asking:
             return {}
-        match policy_for(run, f"{key}:approval", agent.approval, begun=ids_key(key), ended=(key,)):
+        match policy_for(run, _approval_key(key, number), agent.approval, begun=ids_key(key), ended=(key,)):
             case "granted":
                 return {}
             case "refuse":
                 warn_refused(agent.history, f"{self.name} of {len(wanted.tasks)} tasks")
                 return _NO_APPROVER
             case "ask":
-                return await self._asked(wanted, key, run, agent)
+                return await self._asked(wanted, key, number, run, agent)
 
     async def _asked(
-        self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext
-    ) -> dict[str, str] | str:
+        self, wanted: DelegateCall, key: str, number: int, run: RunContext, agent: AgentContext
+    ) -> dict[str, str] | str | None:
         left = agent.ledger.remaining("cost")
         cost = cost_ceiling(wanted.tasks, lambda task: self._prices_of(task.model or agent.asked), left).text
         paths = tuple(dict.fromkeys(path for task in wanted.tasks for path in task.context))
@@ -162,13 +171,21 @@ class DelegateTool:
             )
 
         begun = ids_key(key)
-        verdict = await ask_person(run, f"{key}:approval", make, begun=begun, emit=agent.emit, approval=agent.approval)
+        verdict = await ask_person(
+            run,
+            _approval_key(key, number),
+            make,
+            begun=begun,
+            emit=agent.emit,
+            approval=agent.approval,
+            folder=agent.folder,
+        )
         if not verdict.is_yes:
             return _DENIED
-        # A recorded call without started tasks was refused because of a changed definition.
-        if not run.has_record(begun) and (run.has_record(key) or await self._has_changed(wanted)):
-            return _CHANGED
-        return {file.path: file.sha256 for file in verdict.request.files}
+        was_changed = run.has_record(_numbered(f"{key}:agents", number + 1))
+        if was_changed or (not run.has_record(begun) and await self._has_changed(wanted)):
+            return None
+        return verdict.request.digests
 
     async def _has_changed(self, wanted: DelegateCall) -> bool:
         """Whether the definition of an agent differs from the approved one."""
@@ -192,6 +209,15 @@ async def _find(names: Sequence[str], agents: Agents | None) -> dict[str, FoundA
             case NoRole(reason=reason):
                 found[name] = FoundAgent(reason=reason)
     return found
+
+
+def _numbered(key: str, number: int) -> str:
+    return key if number == 1 else f"{key}.{number}"
+
+
+def _approval_key(key: str, number: int) -> str:
+    """The key of the n-th question: `ask_person` numbers its own repeats with a dot."""
+    return f"{key}:approval" if number == 1 else f"{key}:approval:{number}"
 
 
 def _below(routing: Routing) -> Routing:
@@ -223,6 +249,10 @@ def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
             yield FieldProblem(f"tasks[{index}].tools", f"names {name}, which only an agent's definition can grant")
     if task.model is not None and is_script(task.model):
         yield FieldProblem(f"tasks[{index}].model", f"is {task.model!r:.80}: {ONLY_A_PERSON}")
+
+
+def _problems_error(problems: Sequence[FieldProblem]) -> ToolOutput:
+    return _error("\n".join(f"{problem.field} {problem.message}." for problem in problems))
 
 
 def _error(text: str) -> ToolOutput:

@@ -7,6 +7,7 @@ import os
 import stat
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
@@ -19,7 +20,6 @@ from deputy.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from deputy.core.approval import FileDigest
     from deputy.core.request import Grant
@@ -54,6 +54,14 @@ class WorkspaceFolder:
     def root(self) -> str:
         """Its absolute path without links."""
         return self._workspace.root
+
+    def identity(self) -> str:
+        """The device and inode of the directory that is at its path now."""
+        try:
+            found = Path(self.root).stat()
+        except OSError:
+            return "missing"
+        return f"{found.st_dev}:{found.st_ino}"
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """The context files of a task, as text."""

@@ -348,6 +348,10 @@ class SimFolder:
 
     root = "/workspace"
 
+    def identity(self) -> str:
+        """The same on every call."""
+        return "1:1"
+
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """Nothing: there are no files."""
         return TaskFiles()

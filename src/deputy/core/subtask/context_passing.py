@@ -62,13 +62,18 @@ class Briefing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def file_paths(self) -> tuple[str, ...]:
         """The files that the request and the template name."""
-        return tuple(dict.fromkeys((*self.request.file_paths, *self.template.file_paths)))
+        return file_paths(self.request, self.template)
 
 
 def query_of(request: SubtaskRequest) -> str:
     """The search query for the context of a request."""
     texts = (value for value in request.inputs.values() if isinstance(value, str))
     return " ".join((request.type, request.description, *request.template_hints, *texts))
+
+
+def file_paths(request: SubtaskRequest, template: Template) -> tuple[str, ...]:
+    """The files that a subtask is always given: its request's, then its template's."""
+    return tuple(dict.fromkeys((*request.file_paths, *template.file_paths)))
 
 
 def wants_ranking(request: SubtaskRequest, template: Template, settings: ContextSettings) -> bool:

@@ -180,6 +180,10 @@ class Folder(Protocol):
         """Its absolute path."""
         ...
 
+    def identity(self) -> str:
+        """What tells this directory from another one at the same path."""
+        ...
+
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """The context files, each under its path, within a bound; an unreadable file is named in place.
 

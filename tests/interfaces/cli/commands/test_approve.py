@@ -26,7 +26,8 @@ def screen(terminal: Terminal, ends: str) -> list[str]:
     text = terminal.text[terminal.text.rindex("· risk: ") :]
     text = terminal.text[terminal.text[: terminal.text.rindex(text)].rindex("\n") + 1 :]
     text = re.sub(r"sess_\d+_[a-z0-9]{6}", "SESSION", text)
-    return re.sub(r"\b[0-9a-f]{64}\b", "DIGEST", text).replace("\r\n", "\n").split("\n")
+    text = re.sub(r"\b[0-9a-f]{64}\b", "DIGEST", text).replace("\r\n", "\n")
+    return re.sub(r"(?m)^  folder: .*(\n    ┊ .*)*", "  folder: FOLDER", text).split("\n")
 
 
 def answered(terminal: Terminal, answer: str) -> None:
@@ -43,6 +44,7 @@ def test_run_write_and_edit_are_shown_whole_before_they_are_done(house):
     assert screen(terminal, ASK_ALWAYS.format(tool="Run")) == [
         "Use Run · risk: high",
         "  asked by: run (orchestrator) SESSION",
+        "  folder: FOLDER",
         "  command: (2 lines, 19 bytes)",
         "    │ touch made",
         "    │ ⇥rm\\u202e x",
@@ -55,6 +57,7 @@ def test_run_write_and_edit_are_shown_whole_before_they_are_done(house):
     assert screen(terminal, ASK_ALWAYS.format(tool="Write")) == [
         "Use Write · risk: high",
         "  asked by: run (orchestrator) SESSION",
+        "  folder: FOLDER",
         "  path: new.txt",
         "  file: new",
         "  diff: (2 lines, 25 bytes)",
@@ -69,6 +72,7 @@ def test_run_write_and_edit_are_shown_whole_before_they_are_done(house):
     assert rows == [
         "Use Edit · risk: high",
         "  asked by: run (orchestrator) SESSION",
+        "  folder: FOLDER",
         "  path: a.txt",
         "  file: (1 line, 81 bytes)",
         "    │ 8 bytes, SHA-256 " + hashlib.sha256(b"one\ntwo\n").hexdigest()[:56],
@@ -103,6 +107,7 @@ def test_a_delegation_and_the_command_of_its_subagent_are_shown(house):
     assert screen(terminal, ASK) == [
         "Start 1 subagent · risk: high",
         "  asked by: run (orchestrator) SESSION",
+        "  folder: FOLDER",
         "  cost: unknown (no price for the model)",
         "  task 1 label: a",
         "  task 1 prompt: Look.",
@@ -116,9 +121,10 @@ def test_a_delegation_and_the_command_of_its_subagent_are_shown(house):
         "Go ahead? [y/N/d] ",
     ]
     answered(terminal, "y")
-    assert screen(terminal, ASK_ALWAYS.format(tool="Run"))[:3] == [
+    assert screen(terminal, ASK_ALWAYS.format(tool="Run"))[:4] == [
         "Use Run · risk: high",
         "  asked by: a (orchestrator › task:a) SESSION",
+        "  folder: FOLDER",
         "  command: touch made",
     ]
     answered(terminal, "n")
@@ -165,6 +171,7 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
     assert screen(terminal, ASK) == [
         "Start 1 subagent · risk: medium",
         "  asked by: delegate (orchestrator) SESSION",
+        "  folder: FOLDER",
         "  cost: unknown (no price for the model)",
         "  task 1 label: a",
         "  task 1 prompt: Look.",
