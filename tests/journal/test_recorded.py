@@ -124,6 +124,8 @@ def cut_off(folder: Path, run: str, records: Sequence[Record]) -> None:
     state = replay(records)
     body, total = state_row(state)
     with sqlite3.connect(folder / JOURNAL) as connection:
+        # As after a reboot: the clock goes on from the last record, so that a recording of this boot does not expire.
+        connection.execute("DELETE FROM clocks")
         connection.execute("DELETE FROM events WHERE run = ? AND seq > ?", (run, records[-1].seq))
         connection.execute(
             "UPDATE runs SET is_live = 1, is_settled = 0, state = ?, sum = ?, last_at = ? WHERE run = ?",
