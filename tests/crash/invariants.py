@@ -90,7 +90,7 @@ def check_ended(reader: SqliteQueries, home: Path, names: Sequence[str]) -> list
     """All has ended, was delivered, and left its transcript, which says what the records say, or the log why not."""
     problems = [f"{name} has not ended" for name in names if (s := reader.state(name)) is None or s.is_live]
     problems += [f"{name} was not delivered" for name in names if not reader.state(name).is_settled]
-    output = b"".join(body for *_, body, _ in reader.errors(100))
+    output = b"".join(map(encode_json, reader.errors(100)))
     for name in names:
         made = of_ended(reader, name)
         if made is None:
