@@ -44,6 +44,7 @@ def test_every_field_stands_on_rows_of_its_own():
         ("ls\u3164; touch X", "ls\\u3164; touch X"),
         ("ls\ufe0f; touch X", "ls\\ufe0f; touch X"),
         ("ls\U000e0041; touch X", "ls\\U000e0041; touch X"),
+        ("ls\U00016fe4\U0001d159; touch X", "ls\\U00016fe4\\U0001d159; touch X"),
         ("ls a" + "\u0336" * 5 + "; touch X", "ls a\u0336\u0336\\u0336\\u0336\\u0336; touch X"),
         ("ls \x00\x7f\x85\x9b; touch X", "ls \\x00\\x7f\\x85\\x9b; touch X"),
     ],
@@ -75,6 +76,30 @@ def test_what_does_not_fit_is_counted_and_shown_whole_on_demand():
     whole = screen(asked, whole=True)
     assert not whole.is_cut
     assert [row[6:] for row in whole.text.splitlines() if row.startswith("    │ ")] == lines
+
+
+@pytest.mark.parametrize(
+    ("line", "row"), [("", "«80 blank lines»"), ("  ", "  «80 blank lines»"), ("+", "+«80 blank lines»")]
+)
+def test_a_long_run_of_blank_lines_is_one_row_that_counts_them(line, row):
+    asked = run("\n".join(["ls", *[line] * 80, "touch X"]))
+    for whole in (False, True):
+        rows = screen(asked, whole=whole).text.splitlines()
+        assert [one[6:] for one in rows if one.startswith("    │ ")] == ["ls", row, "touch X"]
+        assert not screen(asked, whole=whole).is_cut
+
+
+def test_three_blank_lines_and_repeated_commands_stay_as_they_are():
+    lines = ["ls", "", "", "", *["touch X"] * 5]
+    rows = screen(run("\n".join(lines)), whole=True).text.splitlines()
+    assert [one[6:] for one in rows if one.startswith("    │ ")] == lines
+
+
+def test_lines_after_folded_blank_lines_are_counted_when_they_are_cut():
+    lines = ["ls", *[""] * 80, *(f"echo {number}" for number in range(100))]
+    first = screen(run("\n".join(lines)))
+    hidden = lines[80 + PART_ROWS - 2 :]
+    assert f"    … {len(hidden):,} more lines, {len('..'.join(hidden)) - len(hidden) + 1:,} more bytes" in first.text
 
 
 def test_a_payload_at_the_end_of_one_long_line_is_never_left_out_without_a_word():
@@ -134,6 +159,9 @@ def test_what_is_shown_changes_with_the_digest():
         ("a\U000e0041b", "a\\U000e0041b"),
         ("a\\\x1bb", "a\\\\x1bb"),
         ("a\nb", "a⏎b"),
+        ("a" + "\n" * 81 + "b", "a\n«80 blank lines»\nb"),
+        ("a" + "\n" * 81 + "b", "a" + "\n" * 80 + "b"),
+        ("a\U0001d159b", "a\\U0001d159b"),
     ],
 )
 def test_two_different_texts_never_look_alike(one, other):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.detect.visible import escape, escaped_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from re import Match, Pattern
 
     from deputy.core.approval import ApprovalPart, ApprovalRequest
@@ -25,6 +26,7 @@ _FIRST, _CONTINUED = "    │ ", "    ┊ "
 _HEADLINE = 120
 _READ_AHEAD = 20_000
 LONGEST_RUN_OF_SPACES = 8
+LONGEST_RUN_OF_BLANK_LINES = 3
 _MOST_MARKS = 2
 """Combining marks allowed on one letter; more would be drawn over the lines around it."""
 
@@ -98,8 +100,8 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
     lines = text.split("\n")
     rows = _wrapped(f"{name} ({len(lines):,} line{'s' * (len(lines) != 1)}, {_size(text):,} bytes)", width, _INDENT)
     room = None if most is None else max(1, most - 1)
-    shown_bytes = 0
-    for number, line in enumerate(lines):
+    number = shown_bytes = 0
+    for line, count in _folded(lines):
         left = None if room is None else room - (len(rows) - 1)
         if left is not None and left <= 0:
             more = _size(text) - shown_bytes
@@ -107,7 +109,8 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
             return rows, max(1, more)
         # Escaping never shortens text, except for long runs of spaces.
         bound = len(line) if left is None else left * width + _READ_AHEAD
-        pieces = _wrapped(_FIRST + visible(line[:bound]), width, _CONTINUED)
+        folded = f"«{count:,} blank lines»" if count > 1 else ""
+        pieces = _wrapped(f"{_FIRST}{visible(line[:bound])}{folded}", width, _CONTINUED)
         if left is not None and (len(pieces) > left or len(line) > bound):
             rows += pieces[:left]
             more = _size(text) - shown_bytes
@@ -115,8 +118,21 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
             rows.append(f"    … the rest of this line and {rest:,} more lines: {more:,} bytes from its beginning")
             return rows, max(1, more)
         rows += pieces
-        shown_bytes += _size(line) + 1
+        number += count
+        shown_bytes += (_size(line) + 1) * count
     return rows, 0
+
+
+def _folded(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The lines, each with 1; of a long run of equal blank lines the first, with the length of the run."""
+    for line, run in groupby(lines):
+        count = sum(1 for _ in run)
+        # In a diff, a blank line has a sign.
+        is_blank = not (line[1:] if line.startswith(("+", "-")) else line).strip(" ")
+        if is_blank and count > LONGEST_RUN_OF_BLANK_LINES:
+            yield line, count
+        else:
+            yield from ((line, 1) for _ in range(count))
 
 
 def _wrapped(line: str, width: int, continued: str) -> list[str]:

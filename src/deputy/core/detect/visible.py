@@ -18,8 +18,11 @@ _FORMATS = (
 """Category Cf and the tag characters, without ZWJ and ZWNJ."""
 _JOINERS = r"\u200c\u200d"
 _SEPARATORS = r"\u2028\u2029"
-_BLANKS = r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
-"""Fillers and variation selectors: printable by category, but invisible."""
+_BLANKS = (
+    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00013441\U00013442\U00016fe4\U0001d159"
+    r"\U000e0100-\U000e01ef"
+)
+"""Fillers, blank signs and variation selectors: printable by category, but invisible."""
 
 
 def without_invisible(text: str) -> str:
@@ -27,6 +30,11 @@ def without_invisible(text: str) -> str:
     if text.isascii():
         return text.translate(_ascii_controls())
     return _hidden().sub("", text)
+
+
+def without_blanks(text: str) -> str:
+    """The text without joiners, fillers and variation selectors."""
+    return text if text.isascii() else _blank().sub("", text)
 
 
 def escaped_invisible(text: str) -> str:
@@ -78,7 +86,7 @@ def _hidden() -> Pattern[str]:
 def _blank() -> Pattern[str]:
     import re
 
-    return re.compile(f"[{_BLANKS}]")
+    return re.compile(f"[{_BLANKS}{_JOINERS}]")
 
 
 @cache
