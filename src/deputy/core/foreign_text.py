@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from deputy.core.detect.visible import without_invisible
+from deputy.core.detect.visible import without_blanks, without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from re import Pattern
+    from re import Match, Pattern
 
 MOST_HIDDEN = 4096
 """The longest sequence that is removed with its content; of a longer one only the control characters are removed."""
@@ -26,6 +27,21 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return without_invisible(_sequence().sub("", text))
+
+
+def unsplit(text: str) -> str:
+    """The text without what could split a word unseen: invisible characters, raw or escaped (`\\u200b`), and blanks."""
+    raw = _escaped().sub(_unescaped, text) if "\\" in text else text
+    is_visible = raw.isascii() and raw.replace("\n", "").replace("\t", "").isprintable()
+    return raw if is_visible else without_blanks(plain(raw))
+
+
+def _unescaped(found: Match[str]) -> str:
+    """The character of an escape sequence if it is invisible, else the sequence."""
+    high, low, code = found.groups()
+    number = int(code, 16) if code else 0x10000 + (int(high, 16) - 0xD800) * 0x400 + int(low, 16) - 0xDC00
+    letter = chr(min(number, sys.maxunicode))
+    return found[0] if without_blanks(without_invisible(letter)) else letter
 
 
 def plain_data(value: Any) -> Any:
@@ -59,6 +75,16 @@ class PlainStream:
         """The text held back for an end that did not come."""
         rest, self._held = self._held, ""
         return plain(rest)
+
+
+@cache
+def _escaped() -> Pattern[str]:
+    """A character as Python or JSON escapes it; JSON writes some as a pair."""
+    import re
+
+    pair = r"u(d[89ab][0-9a-f]{2})\\{1,8}u(d[c-f][0-9a-f]{2})"
+    code = r"((?-i:(?<=x))[0-9a-f]{2}|(?-i:(?<=u))[0-9a-f]{4}|(?-i:(?<=U))[0-9a-f]{8})"
+    return re.compile(rf"(?i)\\{{1,8}}(?:{pair}|[xu]{code})")
 
 
 @cache

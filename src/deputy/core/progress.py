@@ -66,7 +66,6 @@ def redacted(progress: Progress, redactor: Redactor) -> Progress:
 def shown_head(text: str, length: int, redactor: Redactor) -> str:
     """The beginning of a text on one line, redacted before the cut: half a secret is not recognised."""
     is_long = len(text) > length * _HEAD
-    # The stream holds back the end of the piece that may be the beginning of a secret.
-    head = redactor.stream().feed(text[: length * _HEAD]) if is_long else redactor.redact(text)
+    head = redactor.redact(text[: length * _HEAD], is_cut=is_long)
     flat = " ".join(head.split())
     return f"{flat[: length - 1]}…" if is_long or len(flat) > length else flat

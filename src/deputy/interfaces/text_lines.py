@@ -16,8 +16,8 @@ _PIPE_COLUMNS = 240
 def one_line(text: str, width: int) -> str:
     """The text on one line, at most `width` characters, cut with `…`."""
     is_long = len(text) > width * 8
-    # The stream drops an escape or a secret that the cut splits.
-    shown = process_redactor().stream().feed(PlainStream().feed(text[: width * 8])) if is_long else plain(text)
+    # An escape or a secret that the cut splits is dropped.
+    shown = process_redactor().redact(PlainStream().feed(text[: width * 8]), is_cut=True) if is_long else plain(text)
     flat = " ".join(shown.split())
     cut = len(flat) > width or is_long
     return flat if not cut else f"{flat[: width - 1].rstrip()}…"

@@ -135,7 +135,7 @@ def odd_keys() -> list[tuple[str, str]]:
     hexadecimal = "0123456789abcdef"
     return [
         ("JSON web token", jwt),
-        ("Telegram", "12345678:AA" + made_up(33)),
+        *(("Telegram", f"{made_up(digits, DIGITS)}:AA{made_up(33)}") for digits in (8, 9, 10)),
         ("Mailchimp", made_up(32, hexadecimal) + "-us12"),
         ("Discord", f"M{made_up(23)}.{made_up(6)}.{made_up(30)}"),
         ("Azure", f"{made_up(3)}8Q~{made_up(34)}"),

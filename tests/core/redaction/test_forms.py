@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.core.redaction.samples import (
     ALPHABETS,
+    BASE64,
     COMMANDS,
     FORMS,
     HEADERS,
@@ -105,6 +106,8 @@ def test_the_table_has_the_vendors_that_are_used_most() -> None:
         ("", "\\\\n"),
         ("", " "),
         ("{n:6}\t", "\n"),
+        ("{n} ", " "),
+        ("keys/server.pem:{n}: ", " "),
         ("{n:6}→", "\n"),
         ("  {n}: ", "\n"),
         ("keys/server.pem:{n}:", "\n"),
@@ -122,6 +125,17 @@ def test_a_private_key_block_is_hidden_however_a_tool_shows_it(kind: str, prefix
     assert not [line for line in lines if line.rstrip("=") in shown(text)]
     assert shown(text).startswith("before\n")
     assert shown(text).endswith(f"{MARK}\nafter")
+
+
+@pytest.mark.parametrize("prefix", ["", "{n} "])
+def test_an_encrypted_key_is_hidden_when_its_line_ends_became_spaces(prefix: str) -> None:
+    key = [made_up(64, BASE64, seed=line) for line in range(4)]
+    head = ["-----BEGIN RSA PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED", f"DEK-Info: AES-256-CBC,{'0A' * 16}"]
+    for length in range(64):
+        comment = ("x " * 32)[:length]
+        block = [*head, f"Comment: {comment}", *key, "-----END RSA PRIVATE KEY-----"]
+        text = " ".join(prefix.format(n=number) + line for number, line in enumerate(block, 1))
+        assert shown(f"bad input: {text} after") == f"bad input: {prefix.format(n=1)}{MARK} after"
 
 
 def test_a_private_key_that_is_cut_off_is_hidden_as_far_as_it_goes() -> None:
@@ -167,6 +181,7 @@ def test_a_private_key_that_is_cut_off_is_hidden_as_far_as_it_goes() -> None:
         ("password='abc'def x", f"password='{MARK}"),
         ("don't set password='abc'", f"don't set password='{MARK}'"),
         ("https://bob:p@ss@host.test/", f"https://bob:{MARK}@host.test/"),
+        (f"https://api.telegram.org/bot1234567890:AA{made_up(33)}/getMe", f"https://api.telegram.org/bot{MARK}/getMe"),
     ],
 )
 def test_the_value_is_hidden_and_nothing_else(text: str, hidden: str) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from tests.core.redaction.samples import made_up, vendor_keys
 
+from deputy.core.detect.visible import escaped_invisible
 from deputy.core.redaction import MARK, Redactor, known_secrets
 
 PLAIN = Redactor()
@@ -156,6 +157,32 @@ def test_an_invisible_character_does_not_split_a_secret(hidden: str) -> None:
     # One beside a secret, or in a text without any, stays.
     assert PLAIN.redact_value(f"a{hidden}b password=hunter2") == f"a{hidden}b password={MARK}"
     assert PLAIN.redact_value({"text": f"a{hidden}b"}) == {"text": f"a{hidden}b"}
+
+
+@pytest.mark.rule("redact.where")
+@pytest.mark.parametrize(
+    "hidden", ["\u200b", "\u202e", "\xad", "\x00", "\x85", "\U000e0041", "\x1b[1m", "\u200d", "\u3164", "\U0001d159"]
+)
+def test_an_escaped_invisible_character_does_not_split_a_secret(hidden: str) -> None:
+    """An error quotes an argument with its invisible characters escaped."""
+    escapes = [escaped_invisible(hidden), json.dumps(hidden)[1:-1], json.dumps(json.dumps(hidden))[3:-3]]
+    for escaped in (hidden, *escapes):
+        quoted = f"'pass{escaped}word=hunter2'"
+        shown = {PLAIN.redact(quoted), *PLAIN.redact_value([quoted]), PLAIN.redact_json(f"{quoted}!".encode()).decode()}
+        shown |= {str(PLAIN.redact_value({f"pass{escaped}word": "hunter2"}))}
+        assert not [text for text in shown if "hunter2" in text]
+        assert PLAIN.redact(f"password=hun{escaped}ter2 x") in (f"password={MARK} x", f"password={MARK}")
+        # Half of a secret at the place of a cut is not shown.
+        assert "hun" not in PLAIN.redact(f"pass{escaped}word=hun", is_cut=True)
+        assert PLAIN.redact(f"a{escaped}b password=hunter2") == f"a{escaped}b password={MARK}"
+        assert PLAIN.redact(f"a{escaped}b") == f"a{escaped}b"
+
+
+@pytest.mark.parametrize("value", ["made\u200bup value", "made\\u200bup value", "made\u200dup value"])
+def test_a_known_value_with_an_invisible_character_is_hidden(value: str) -> None:
+    for text in (value, f"to\u200dken {value}", f"to\\u200bken {value}"):
+        assert "up value" not in Redactor([value]).redact(text)
+        assert "up value" not in str(Redactor([value]).redact_value({"text": text}))
 
 
 def test_encoded_data_stays_encoded_data() -> None:

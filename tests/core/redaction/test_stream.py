@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.redaction.samples import made_up, private_key, secret_lines
 
+from deputy.core.foreign_text import unsplit
 from deputy.core.redaction import MARK, Redactor
 
 KNOWN = [f'made up/{made_up(12, seed=1)}+"ü😀"', made_up(40, seed=2), made_up(9, seed=3)]
@@ -39,13 +40,21 @@ def streamed(redactor: Redactor, chunks: list[str]) -> str:
 def test_chunks_make_no_difference(pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    assert streamed(KNOWING, [text[a:b] for a, b in pairwise(edges)]) == KNOWING.redact(text)
+    assert streamed(KNOWING, [text[a:b] for a, b in pairwise(edges)]) == streamed(KNOWING, [text])
 
 
 @given(st.lists(PIECES, max_size=8))
 @settings(max_examples=300, deadline=None)
 def test_single_characters_make_no_difference(pieces: list[str]) -> None:
     text = "".join(pieces)
+    assert streamed(KNOWING, list(text)) == streamed(KNOWING, [text])
+
+
+@given(st.lists(PIECES, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_a_stream_hides_what_is_hidden_in_the_whole_text(pieces: list[str]) -> None:
+    # The whole text is also judged without its invisible characters.
+    text = unsplit("".join(pieces))
     assert streamed(KNOWING, list(text)) == KNOWING.redact(text)
 
 

@@ -214,10 +214,13 @@ def _find_option(text: str, at: int) -> Found | None:
 
 
 _LEAD = r"(?:[\s\"'+,|>]|\\{1,8}[nrt]?)"
-_LINE_NUMBER = r"(?:[^\s:\"']{1,80}[:-])?[0-9]{1,7}(?:\\{1,3}t|[\t:|-]|→|\\{1,8}u2192)"
+_LINE_NUMBER = r"(?:[^\s:\"']{1,80}[:-])?[0-9]{1,7}(?:\\{1,3}t|[\t :|-]|→|\\{1,8}u2192)"
 _LINE_START = rf"{_LEAD}{{0,24}}+(?:{_LINE_NUMBER}{_LEAD}{{0,8}}+){{0,2}}+"
 """What is before a line of a key: its indentation, or a path and a number as tools print them, also twice."""
-_KEY_HEADER = rf"(?:{_LINE_START}(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\n\\]{{0,80}})"
+_HEADER_NAME = "(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): "
+_HEADER_TEXT = rf"(?:(?!{_HEADER_NAME}|[A-Za-z0-9+/]{{40}})[^\n\\]){{0,80}}+"
+"""The text of a header: up to the end of its line, or where line ends became spaces, to the next header or the key."""
+_KEY_HEADER = f"(?:{_LINE_START}{_HEADER_NAME}{_HEADER_TEXT})"
 _KEY_BLOCK = (
     rf"[A-Za-z0-9+/=]*+{_KEY_HEADER}{{0,6}}+(?:{_LINE_START}[A-Za-z0-9/+=]{{16,}}+)*+"
     rf"(?:(?:{_LINE_START}[A-Za-z0-9+/=]{{1,15}}){{0,2}}{_LINE_START}-----END [A-Z0-9 ]{{1,40}}-----)?+"

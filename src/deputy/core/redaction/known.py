@@ -6,6 +6,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from deputy.core.foreign_text import unsplit
 from deputy.core.redaction.names import LEAST_KNOWN, is_known_secret
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ class KnownValues:
     @cached_property
     def spellings(self) -> tuple[str, ...]:
         """All texts to hide, short ones first."""
-        pieces = (piece for value in self._values if is_known_secret(value) for piece in _pieces(value))
+        # A text may be searched without its invisible characters.
+        values = {spelling for value in self._values if is_known_secret(value) for spelling in (value, unsplit(value))}
+        pieces = (piece for value in values for piece in _pieces(value))
         return tuple(sorted({spelling for piece in pieces for spelling in _spellings(piece)}, key=len))
 
     @cached_property

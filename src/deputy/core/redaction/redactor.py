@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from deputy.core.foreign_text import plain
+from deputy.core.foreign_text import unsplit
 from deputy.core.redaction.forms import is_shown, scheme_end
 from deputy.core.redaction.known import KnownValues
 from deputy.core.redaction.names import is_secret_name
@@ -25,11 +25,19 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = KnownValues(known)
 
-    def redact(self, text: str) -> str:
-        """The text without its secrets."""
-        if not may_hold_secret(text) and not self._known.occur_in(text):
+    def redact(self, text: str, *, is_cut: bool = False) -> str:
+        """The text without its secrets; of a text that is cut, without an end that may be half of one."""
+        clean, seen = self._redact_as_it_is(text, is_cut), unsplit(text)
+        if seen == text:
+            return clean
+        # An invisible character, raw or escaped, must not split a name or a secret.
+        clean_seen = self._redact_as_it_is(seen, is_cut)
+        return clean if clean_seen == unsplit(clean) else clean_seen
+
+    def _redact_as_it_is(self, text: str, is_cut: bool) -> str:
+        if not is_cut and not may_hold_secret(text) and not self._known.occur_in(text):
             return text
-        return self.stream().feed(text, final=True)
+        return self.stream().feed(text, final=not is_cut)
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
@@ -56,15 +64,7 @@ class Redactor:
         return root[0]
 
     def _redact_named(self, name: str, value: str) -> str:
-        # An invisible character must not split a name or a secret.
-        name = name if name.isprintable() else plain(name)
-        clean, seen = self._redact_visible(name, value), plain(value)
-        if seen is value or seen == value:
-            return clean
-        clean_seen = self._redact_visible(name, seen)
-        return clean if clean_seen == plain(clean) else clean_seen
-
-    def _redact_visible(self, name: str, value: str) -> str:
+        name = unsplit(name)
         if name and (is_secret_name(name) or (name.lower().endswith("cookie") and "=" in value)):
             start = scheme_end(value, 0)
             if not is_shown(name, value[start:]):
@@ -107,9 +107,9 @@ class Redactor:
 
     def _shows_nothing(self, text: str) -> bool:
         # Without escapes and invisible characters, the encoded text shows every secret.
-        is_plain = not any(escape in text for escape in _ESCAPES) and plain(text) == text
+        is_plain = not any(escape in text for escape in _ESCAPES) and unsplit(text) == text
         return is_plain and not may_hold_secret(text) and not self._known.occur_in(text)
 
     def stream(self) -> RedactingStream:
-        """A stream that hides what `redact` hides, however the text is cut into chunks."""
+        """A stream that hides what `redact` hides in text without invisible characters, whatever its chunks are."""
         return RedactingStream(self._known)

@@ -17,10 +17,11 @@ LOOK_AHEAD = 768
 _LONGEST_TRIGGER = 64
 """A trigger and the part of its key before it; neither contains a space."""
 
-# A key does not start inside a word; the end of an escape (\n, \x3d, %3D, a terminal colour) is not part of a word.
+# A key does not start inside a word; the end of an escape (\n, \x3d, %3D, a terminal colour) is not part of a word,
+# and in a URL of Telegram `bot` is before the key.
 _KEY_START = (
     r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
-    r"|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
+    r"|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=/bot))"
 )
 _RARE_FIRST = '~|?&;zqxjkvw0123456789:=_-/.bgpfycmuldhrsnioat"e\\'
 

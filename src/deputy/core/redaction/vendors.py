@@ -142,7 +142,7 @@ SHAPES: tuple[Shape, ...] = (
     *_shapes("Supabase", "sb_secret_", _WORD, 20),
     *_shapes("Tailscale", "tskey-", _WORD, 16),
     *_shapes("Tavily", "tvly-", _WORD, 16),
-    Shape("Telegram", ":AA", _WORD, 32, before="[0-9]{8}", before_length=8),
+    *(Shape("Telegram", ":AA", _WORD, 32, before=f"[0-9]{{{n}}}", before_length=n) for n in range(6, 17)),
     *_shapes("Together", "tgp_v1_", _WORD, 32),
     Shape("Twilio", "SK", _HEX, 32, trigger="sk[a-f0-9]{32}"),
     *_shapes("Typeform", "tfp_", r"\w.=-", 40),
