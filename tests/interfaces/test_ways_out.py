@@ -33,6 +33,8 @@ headers = {{ Authorization = "Bearer {}" }}
 """
 LINES = [*secret_lines(), *((f"it says {value} here", value) for value in (KNOWN, *CONFIGURED))]
 TEXT = "\n\n".join(line for line, _ in LINES)
+NOTES = ["\n\n".join(line for line, _ in LINES[at : at + 100]) for at in range(0, len(LINES), 100)]
+"""The same text, in pieces that a note can hold."""
 
 
 @pytest.fixture
@@ -51,7 +53,8 @@ def place(house, monkeypatch: pytest.MonkeyPatch):
 
 def script(house: Any, times: int = 1) -> str:
     """A subagent that reads, notes and reports secrets, one whose report asks with them, and one that fails."""
-    calls = [{"name": "Read", "arguments": {"path": "config.txt"}}, {"name": "Note", "arguments": {"content": TEXT}}]
+    calls = [{"name": "Read", "arguments": {"path": "config.txt"}}]
+    calls += [{"name": "Note", "arguments": {"content": note}} for note in NOTES]
     # The first text of a call is shown as progress.
     shown = [{"name": "Grep", "arguments": {"pattern": line[:300]}} for line, _ in LINES[::7]]
     reports = {
@@ -147,7 +150,7 @@ def test_events_of_the_library_hold_no_secret_and_its_results_are_exact(place: A
             return await deputy.delegate([Task(label="a", prompt="report")])
 
     [outcome] = asyncio.run(use())
-    assert (outcome.report, outcome.notes) == (TEXT, (TEXT,))
+    assert (outcome.report, outcome.notes) == (TEXT, tuple(NOTES))
     assert leaked("".join(f"{one.args}{one.content}{one.reason}" for one in seen if one.event != "text")) == []
     assert leaked("".join(one.content or "" for one in seen if one.event == "text")) == []
 
