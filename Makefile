@@ -41,7 +41,7 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 unit: $(READY)
-	@$(BIN)/pytest -n $(or $(JOBS),2)
+	@$(BIN)/pytest -n $(or $(JOBS),3)
 
 counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
 	@$(BIN)/python scripts/counts.py

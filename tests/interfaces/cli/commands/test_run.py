@@ -207,8 +207,11 @@ def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_l
     model = house.script("poet", {"turns": [{"text": "A poem."}]})
     run = house.run("run", "write", "--agent", "poet", "--model", model)
     assert (run.returncode, run.stdout) == (0, "A poem.\n")
-    assert run.stderr.count("deputy: warning: Its definition names the model") == 1
-    assert "- warning: Its definition names the model" in house.run("show", entries(house)[0]["session_id"]).stdout
+    assert run.stderr.count("deputy: warning: The model nobody-has-this of the definition") == 1
+    assert (
+        "- warning: The model nobody-has-this of the definition"
+        in house.run("show", entries(house)[0]["session_id"]).stdout
+    )
 
 
 def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
