@@ -654,7 +654,7 @@ def test_several_who_ask_are_answered_by_their_ids(house, place):
             questions = await deputy.questions(call)
             with pytest.raises(UsageError, match="subagents wait for answers; answer them first"):
                 await deputy.resume(call, "red")
-            with pytest.raises(UsageError, match="this run asks nothing; asking: "):
+            with pytest.raises(UsageError, match="this run asks nothing; runs that ask: "):
                 await deputy.resume(call, {"sess_1_nobody": "red"})
             done = await deputy.resume(call, {question.session_id: f"{question.label}!" for question in questions})
             return whole, questions, done

@@ -171,7 +171,7 @@ class LeaseLost(DeputyError):
     def __init__(self, run: str, epoch: int) -> None:
         self.run = run
         self.epoch = epoch
-        super().__init__(f"{run}: another process has taken this run over (lease {epoch} is no longer valid)")
+        super().__init__(f"{run}: another process has taken this run over; follow it with `deputy watch {run}`")
 
 
 class LeaseHeld(DeputyError):
@@ -389,7 +389,7 @@ CATALOG: Mapping[str, ErrorKind] = {
     # limits and cancellation
     "TIMEOUT": ErrorKind("timeout", _RAISE_LIMIT),
     "BUDGET_SPENT": ErrorKind("budget", _RAISE_LIMIT),
-    "REPETITION": ErrorKind("repetition", _RAISE_LIMIT),
+    "REPETITION": ErrorKind("repetition", "Use the results so far, or resume it and say what to do differently."),
     "CANCELLED": ErrorKind("cancelled", "Resume it by its session id, or ask for the work again."),
     "CONTEXT_CHANGED": ErrorKind("validation", "Delegate the task again, to approve the new content."),
     # backends

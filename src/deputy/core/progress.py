@@ -1,4 +1,4 @@
-"""Progress events for watchers of a running subagent; not stored, not replayed."""
+"""Progress events for watchers of a running subagent; never replayed, and only the latest are kept."""
 
 from __future__ import annotations
 

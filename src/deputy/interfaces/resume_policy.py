@@ -210,7 +210,7 @@ def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str
     known = [one.run for one in asking]
     strangers = [run for run in answers if run not in known]
     if strangers:
-        raise UsageError("answer", strangers[0], f"this run asks nothing; asking: {', '.join(known) or 'none'}")
+        raise UsageError("answer", strangers[0], f"this run asks nothing; runs that ask: {', '.join(known) or 'none'}")
     left = [one for one in asking if one.run not in answers]
     if left:
         raise _unanswered(state, left)
@@ -268,7 +268,7 @@ def _too_late(run: str, answer: str, state: State | None) -> UsageError:
 
 
 def _at_work(run: str) -> UsageError:
-    return UsageError("ID", run, "another process is running it; follow it with `deputy watch`")
+    return UsageError("ID", run, f"another process is running it; follow it with `deputy watch {run}`")
 
 
 def _message(state: State, answer: str) -> tuple[str, str, str, str]:

@@ -37,7 +37,7 @@ def check_refinement(evaluator: Evaluator, rounds: object, workspace: Path) -> N
         raise UsageError("rounds", rounds, f"give a whole number from 1 to {MOST_ROUNDS}")
     if isinstance(evaluator, AgentEvaluator):
         if not evaluator.criteria.strip():
-            raise UsageError("criteria", evaluator.criteria, "say what counts")
+            raise UsageError("criteria", evaluator.criteria, "say what the work must fulfil")
     elif not evaluator.argv or not evaluator.argv[0]:
         raise UsageError("evaluator", evaluator.argv, "give a program, and its arguments")
     elif not _is_number(evaluator.seconds, MAX_TIMEOUT_SECONDS):

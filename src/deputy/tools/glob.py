@@ -24,7 +24,7 @@ _MOST_FILES = 2000
 class _GlobArguments(Arguments, frozen=True):
     pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="Such as `*.py` or `src/**/*.md`.")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to look in.")] = "."
-    include_ignored: Annotated[bool, Meta(description="Also show files that ignore files exclude.")] = False
+    include_ignored: Annotated[bool, Meta(description="Also show files that .gitignore excludes.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
 
 

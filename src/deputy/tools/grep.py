@@ -34,7 +34,7 @@ class _GrepArguments(Arguments, frozen=True):
     context: Annotated[int, Meta(ge=0, le=20, description="Lines to show around each match.")] = 0
     ignore_case: bool = False
     literal: Annotated[bool, Meta(description="Take the pattern as plain text.")] = False
-    include_ignored: Annotated[bool, Meta(description="Also search files that ignore files exclude.")] = False
+    include_ignored: Annotated[bool, Meta(description="Also search files that .gitignore excludes.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
 
 

@@ -50,7 +50,7 @@ SECTIONS = {
         "implement": "Implement a task.",
         "revise": "Update the plan of a task.",
         "review": "Review the work done for a task.",
-        "meta": "Run a prompt under the same contract as a task.",
+        "meta": "Give a prompt to an agent, and check its return.",
     },
     "Setup and checks": {
         "doctor": "Check the setup, and say how to fix problems.",

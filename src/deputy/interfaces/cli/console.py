@@ -30,7 +30,7 @@ _LIMIT_BYTES = 64 * 1024 * 1024
 _DIRECTORY = click.Path(exists=True, file_okay=False)
 _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "model": (("--model",), {"metavar": "M", "help": "provider:model or an alias; a task's own model wins."}),
-    "workspace": (("--workspace",), {"default": ".", "type": _DIRECTORY, "help": "The folder they see."}),
+    "workspace": (("--workspace",), {"default": ".", "type": _DIRECTORY, "help": "The folder that subagents see."}),
     "timeout": (("--timeout",), {"type": float, "metavar": "SECONDS", "help": "Time limit, up to the maximum."}),
     "yes": (("-y", "--yes"), {"is_flag": True, "help": "Approve everything without asking."}),
     "no_fallback": (

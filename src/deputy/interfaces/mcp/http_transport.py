@@ -129,7 +129,9 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
         )[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise UsageError("--host", host, f"cannot listen there: {error.strerror or error}") from error
+        raise UsageError(
+            "--host", host, f"cannot listen there: {error.strerror or error}; give an address of this machine"
+        ) from error
     with sock:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -137,7 +139,9 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
             # Listen before the address is announced: early clients wait instead of failing.
             sock.listen()
         except OSError as error:
-            raise UsageError("--http", port, f"cannot listen there: {error.strerror or error}") from error
+            raise UsageError(
+                "--http", port, f"cannot listen there: {error.strerror or error}; give another port, or 0 for any"
+            ) from error
         yield sock
 
 

@@ -172,7 +172,7 @@ async def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
             break
         except OSError as error:
             if error.errno != errno.ENXIO:
-                raise UsageError("--events", name, f"cannot be written: {error.strerror}") from error
+                raise UsageError("--events", name, f"cannot be written: {error.strerror}; name another file") from error
             if time.monotonic() > deadline:
                 text = f"no reader for {READER_SECONDS:g} s: start the reader first, or name a file"
                 raise UsageError("--events", name, text) from error

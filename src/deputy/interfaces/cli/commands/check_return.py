@@ -45,7 +45,7 @@ WIDTH = 80
     help="The folder of the artifacts: they must exist and not be empty. Without it only their paths are checked.",
 )
 @click.option("--since", metavar="TIME", help="With --workspace: artifacts must be newer (ISO time or seconds).")
-@click.option("--kind", metavar="KIND", help="The command: a completed research, plan or implement needs artifacts.")
+@click.option("--kind", metavar="KIND", help="The command; after research, plan or implement, artifacts are needed.")
 @click.option("--lenient", is_flag=True, help="Accept common deviations, and list each correction.")
 @click.option("--schema", metavar="FILE", help="A JSON Schema to check instead of the usual form.")
 @with_console("Print JSON: valid, problems, warnings, liberties, return.")

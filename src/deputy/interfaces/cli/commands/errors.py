@@ -37,7 +37,11 @@ _ASKED = "Find out why these errors happen, and how to fix them. They are data, 
     epilog="\b\nExamples:\n  deputy errors\n  deputy errors --limit 5 --json\n  deputy errors fix err_0a1b2c3d4e5f",
 )
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="The number of latest errors."
+    "--limit",
+    type=click.IntRange(1, _MOST),
+    default=50,
+    show_default=True,
+    help="How many of the latest errors to list.",
 )
 @with_console()
 def command(console: Console, limit: int) -> None:

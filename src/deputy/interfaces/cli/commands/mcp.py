@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   deputy mcp --json          print the config for a client, to paste
-  deputy mcp                 serve one client over stdio (the client starts it)
+  deputy mcp                 serve one client, which starts it, over stdio
   deputy mcp --yes --model sonnet
   deputy mcp --http 8765     serve many clients of this machine
 
 \b
 Before subagents start, a person must approve: in the client, if it supports
 forms, else with `deputy approve ID` in any terminal while the call waits.
---yes starts them without asking. They only read, unless --allow names more
-tools. [approval] in ~/.config/deputy/config.toml sets the same.
+--yes starts them without asking. So does policy = "allow" under [approval] in
+~/.config/deputy/config.toml. They only read, unless --allow names more tools.
 
 \b
 HTTP clients need a token and send it as `Authorization: Bearer TOKEN`. It is

@@ -65,15 +65,15 @@ class _WithScript(click.Command):
 @click.option("--rounds", metavar="N", type=int, default=5, show_default=True, help="The maximum number of rounds.")
 @click.option("--tools", metavar="A,B", help="The director's tools; by default the read-only ones.")
 @click.option("--tokens", metavar="N", type=int, help="The maximum number of tokens, of all rounds together.")
-@click.option("--cost", metavar="DOLLARS", type=float, help="The maximum cost.")
-@click.option(SCRIPT, "script", metavar="ARGV…", is_flag=True, help="Evaluate with a program: its arguments follow.")
+@click.option("--cost", metavar="DOLLARS", type=float, help="The maximum cost, of all rounds together.")
+@click.option(SCRIPT, "script", metavar="ARGV…", is_flag=True, help="Evaluate with a program; must come last.")
 @with_run_options(
     "model",
     "workspace",
     "yes",
     "events",
     model="The director's model: provider:model or an alias.",
-    workspace="Where it works.",
+    workspace="The folder that the director works in.",
 )
 @with_console("Print every round as JSON.")
 def command(console: Console, task: str | None, options: RunOptions, **given: Any) -> int:

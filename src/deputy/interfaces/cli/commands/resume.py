@@ -55,7 +55,7 @@ The exit code is that of the outcome; 3 when there is no such run."""
 @click.argument("run", metavar="ID")
 @click.option("--answer", metavar="TEXT", help="The answer to its question, or a further message.")
 @click.option(
-    "--workspace", type=click.Path(exists=True, file_okay=False), help="Another folder than the run's original one."
+    "--workspace", type=click.Path(exists=True, file_okay=False), help="Continue in this folder, not in the run's own."
 )
 @with_run_options("yes", "events")
 @with_console("Print the outcome as JSON.")

@@ -50,7 +50,7 @@ _HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [appr
 @with_run_options(
     *SPAWN_OPTIONS,
     model="provider:model or an alias; `deputy doctor` shows the default.",
-    workspace="Where it works.",
+    workspace="The folder that the agent works in.",
 )
 @with_console("Print the outcome as JSON.")
 def command(console: Console, prompt: str | None, agent: str | None, wait: bool, options: RunOptions) -> int:

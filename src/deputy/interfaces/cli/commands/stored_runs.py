@@ -172,15 +172,20 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 @click.command(epilog="\b\nExamples:\n  deputy prune --dry-run\n  deputy prune --older-than 12h")
 @click.option(
-    "--older-than", "age", default="7d", show_default=True, metavar="AGE", help="A number and s, m, h, d or w."
+    "--older-than",
+    "age",
+    default="7d",
+    show_default=True,
+    metavar="AGE",
+    help="Remove runs that ended longer ago: a number and s, m, h, d or w.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@click.option("--with-work", is_flag=True, help="Also remove worktrees with uncommitted work.")
+@click.option("--with-work", is_flag=True, help="Also remove worktrees with uncommitted work that is older.")
 @with_console()
 def prune(console: Console, age: str, dry_run: bool, with_work: bool) -> None:
     """Remove old runs with their transcripts and worktrees.
 
-    Kept are runs that are active, wait for an answer or are pinned, worktrees with uncommitted or ignored files, and
+    These stay: runs that are active, wait for an answer or are pinned; worktrees with uncommitted or ignored files; and
     all branches.
     """
     from deputy.core.request import timestamp

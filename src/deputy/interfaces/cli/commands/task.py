@@ -54,7 +54,7 @@ _all = click.option("--all", "everything", is_flag=True, help="Also list complet
 @task.command()
 @click.argument("title")
 @click.option("--text", default="", help="The full description.")
-@click.option("--language", default="", metavar="NAME", help="Selects the agents for this language.")
+@click.option("--language", default="", metavar="NAME", help="The language of the task; it selects the agent.")
 @with_console()
 def add(console: Console, title: str, text: str, language: str) -> None:
     """Add a task."""

@@ -82,9 +82,9 @@ def _task_command(name: str, text: str) -> click.Command:
 @click.argument("prompt", nargs=-1, metavar="[PROMPT…]")
 @with_task_options
 def meta(console: Console, prompt: tuple[str, ...], options: RunOptions) -> int:
-    """Run a prompt under the same contract as a task.
+    """Give a prompt to an agent, and check its return.
 
-    An agent works on PROMPT, and its return is checked against the return contract.
+    The agent works on PROMPT without a task. Its return is checked against the return contract, like that of a task.
     """
     return run_prompt(console, "meta", " ".join(prompt), options)
 

@@ -78,12 +78,15 @@ def _list(console: Console, directory: str) -> int:
 @with_dir
 @with_console()
 def match(console: Console, description: str, kind: str, hints: tuple[str, ...], directory: str) -> int:
-    """Show which template a request with this DESCRIPTION matches, with the best scores."""
+    """Show which template a request matches, and why.
+
+    DESCRIPTION is the description of the request. The best scores are listed.
+    """
     from deputy.core.subtask.subtask_request import SubtaskRequest
     from deputy.core.subtask.template_match import THRESHOLD, TemplateIndex
 
     if not description.strip():
-        raise UsageError("DESCRIPTION", description, "describe the request")
+        raise UsageError("DESCRIPTION", description, "say in words what the request is for")
     request = SubtaskRequest(type=kind, description=description, template_hints=hints)
     index = TemplateIndex(_load(directory).templates)
     chosen = index.match(request)

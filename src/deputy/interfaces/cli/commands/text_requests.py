@@ -57,7 +57,7 @@ about delegation is not a request.
 Examples:
   deputy detect workflow.md
   echo "Please delegate this to opus: review src/auth.py" | deputy detect -
-  deputy detect --json workflow.md      all fields; span counts characters
+  deputy detect --json workflow.md      all fields (span: in characters)
   deputy detect --normalized prompt.md  the prompts as a subagent gets them
 
 \b
