@@ -26,6 +26,7 @@ def test_only_the_model_has_a_place_and_every_other_option_a_known_name(argument
         ("fallback", "no", "give True, False or None"),
         ("allow", "Read", "give the names of tools"),
         ("private", [1], "give a list of paths"),
+        ("observer", print, "give a deputy.Observer"),
         ("models", {"mine": object()}, "give a dict of names and models with a `stream`"),
     ],
 )

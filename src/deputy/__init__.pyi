@@ -17,7 +17,13 @@ from deputy.core.refinement import AgentEvaluator as AgentEvaluator
 from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
+from deputy.engine.ports.observer import ObservedRun as ObservedRun
+from deputy.engine.ports.observer import ObservedStep as ObservedStep
+from deputy.engine.ports.observer import Observer as Observer
+from deputy.engine.ports.observer import RunEnd as RunEnd
+from deputy.engine.ports.observer import StepEnd as StepEnd
 from deputy.interfaces.call_results import Refined as Refined
+from deputy.observe.logging_observer import LoggingObserver as LoggingObserver
 from deputy.tools.function_tool import tool as tool
 
 __version__: str

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 from deputy.processes import make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CANCELLED = 130
 
@@ -20,13 +24,15 @@ def main() -> None:
     from deputy.interfaces.cli import main as command_line
 
     # click calls this after the command is loaded and before it starts.
-    deputy.callback = _begin
+    deputy.callback = partial(_begin, deputy.callback)
     command_line()
 
 
-def _begin() -> None:
+def _begin(callback: Callable[..., object] | None, **options: object) -> None:
     """From now on Ctrl-C raises, so that the command cleans up; commands on an event loop install their own handler."""
     signal.signal(signal.SIGINT, _stop)
+    if callback is not None:
+        callback(**options)
 
 
 def _leave(_number: int, _frame: object) -> NoReturn:

@@ -14,6 +14,7 @@ from deputy.core.fallback import Routing
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.task import ALL_TOOLS
+from deputy.engine.ports.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -110,6 +111,7 @@ class DeputyOptions:
     watch: Callable[[Progress], None] | None = field(
         default=None, metadata=_valid(_is_callable, "give a function that takes a deputy.Progress")
     )
+    observer: Observer | None = field(default=None, metadata=_valid(_optional(Observer), "give a deputy.Observer"))
     base_prompt: str = field(default="", metadata=_valid(lambda value: isinstance(value, str), "give a text"))
     trusts_project: bool | None = field(default=None, metadata=_FLAG)
     allow: Collection[str] = field(default=ALL_TOOLS, metadata=_valid(_are(str), "give the names of tools"))

@@ -187,6 +187,7 @@ class _RuntimeParts:
     def __init__(self, options: DeputyOptions) -> None:
         self.workspace = options.root
         self.effective = options.settings
+        self.observer = options.observer
         self.settings = load_user()
         self.folder = home.make_home(options.folder or home.home_path())
         self.private = (self.folder, *map(Path, options.private))
@@ -335,6 +336,7 @@ def _engine(
         keep=kept,
         suspend_seconds=suspend_seconds,
         is_over=services.finish,
+        observer=parts.observer,
         # Only runs of this workspace may resume in it.
         adopts=(lambda state: state.workspace == str(parts.workspace)) if parts.settings.journal.adopt else None,
     )

@@ -8,6 +8,7 @@ import pytest
 from tests.engine.conftest import House, call, talk, turn
 from tests.support.programs import FakePrograms, install_fake_programs
 
+from deputy import ObservedRun, Observer
 from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.events import FellBack, ModelCallEnded, Started, Validated
 from deputy.core.fallback import Routing
@@ -88,10 +89,19 @@ def events_of(house, outcome, kind):
     return [record.event for record in house.records(outcome.session_id) if isinstance(record.event, kind)]
 
 
+class FallbackObserver(Observer):
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, str]] = []
+
+    def fell_back(self, run: ObservedRun, taken: str, reason: str) -> None:
+        self.seen.append((run.label, taken, reason))
+
+
 @pytest.mark.rule("ladder")
 def test_without_a_key_the_providers_own_program_does_it(house: House, way):
     way.play(turn("All quiet."))
-    outcome = house.one(LOOK)
+    observer = FallbackObserver()
+    outcome = house.one(LOOK, observer=observer)
     assert isinstance(outcome, Completed)
     assert (outcome.report, outcome.backend, outcome.is_isolated) == ("All quiet.", way.backend, True)
     assert (outcome.usage.input, outcome.usage.requests) == (100, 1)
@@ -99,6 +109,7 @@ def test_without_a_key_the_providers_own_program_does_it(house: House, way):
     [fallback] = outcome.fallbacks
     assert fallback.left == f"{SONNET} on native"
     assert fallback.reason == "No API key for provider anthropic."
+    assert observer.seen == [("scout", fallback.taken, fallback.reason)]
 
 
 AT_THE_DOOR = {

@@ -57,6 +57,7 @@ class DurableRunContext(Generic[L]):
         self._supervisor = supervisor
         self._journal = journal
         self._lease = lease
+        self._observation = supervisor.observation
         self.run = lease.run
         """The run's id."""
         own = self._prefix = prefix(lease.state.round)
@@ -125,7 +126,11 @@ class DurableRunContext(Generic[L]):
                 self._written += 1
                 await self.durable()
             try:
-                event: Known = await do(*args)
+                event: Known = await (
+                    do(*args)
+                    if self._observation is None
+                    else self._observation.step(self.run, name, beginning, do, args)
+                )
             except (StorageError, LeaseLost):
                 raise
             except StepCancelled as stopped:
@@ -135,7 +140,7 @@ class DurableRunContext(Generic[L]):
                     self._journal.append_soon(self._lease, name, stopped.event)
                 raise asyncio.CancelledError from stopped
             except DeputyError as error:
-                event = StepEnded(step=key, error=_as_value(error))
+                event = StepEnded(step=key, error=as_value(error))
             return self._result(key, self._write_soon(name, event))
 
     async def value(
@@ -227,7 +232,7 @@ class DurableRunContext(Generic[L]):
             body = await self._receive(key, QuestionAsked(topic=ANSWER, question=question))
             answer = None if is_unanswered(body) else json.decode(body)
             return answer if answer is None or isinstance(answer, str) else json.encode(answer).decode()
-        asked = self.recorded_question(key)
+        asked, is_answered = self.recorded_question(key), self.has_record(key)
         if asked is None or asked.request is None:
             now, wait = self._supervisor.world.now(), approval_timeout_seconds
             asked = QuestionAsked(
@@ -237,8 +242,12 @@ class DurableRunContext(Generic[L]):
                 request=question,
                 digest=question.digest,
             )
-        body = await self._receive(key, asked)
-        return ApprovalVerdict(read_decision(body, asked.digest), asked.request or question)
+            if self._observation is not None and not is_answered:
+                self._observation.approval_asked(self.run, asked.question)
+        choice = read_decision(await self._receive(key, asked), asked.digest)
+        if self._observation is not None and not is_answered:
+            self._observation.approval_answered(self.run, asked.question, choice)
+        return ApprovalVerdict(choice, asked.request or question)
 
     async def _receive(self, key: str, asked: QuestionAsked) -> Raw:
         name, topic = self._claim(key), asked.topic
@@ -277,6 +286,8 @@ class DurableRunContext(Generic[L]):
 
     def emit(self, progress: Any) -> None:
         """Show progress to watchers."""
+        if self._observation is not None:
+            self._observation.progress(self.run, progress)
         self._journal.show_progress(self.run, json.encode(progress))
 
     def now(self) -> float:
@@ -390,7 +401,8 @@ class _BusyMark:
         self._context.finish_operation()
 
 
-def _as_value(error: DeputyError) -> Error:
+def as_value(error: DeputyError) -> Error:
+    """An exception as the error of its step."""
     value: Error | None = getattr(error, "error", None)
     as_value: Callable[[], Error] | None = getattr(error, "as_value", None)
     if as_value is not None:

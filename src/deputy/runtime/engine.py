@@ -15,6 +15,7 @@ from deputy.core.state import answer_key
 from deputy.engine.ports import L
 from deputy.engine.recover import OrphanedRun, Overdue, find, overdue, unanswered
 from deputy.runtime.finalize import keep_no_worktree
+from deputy.runtime.observation import Observation
 from deputy.runtime.supervisor import RunSupervisor, no_cleanup
 from deputy.runtime.suspension import SUSPEND_SECONDS
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.engine.ports import Journal, RunStart, Workflow, Worktree, World
+    from deputy.engine.ports import Journal, Observer, RunStart, Workflow, Worktree, World
 
 LOOK_SECONDS = 0.25
 MONITOR_SECONDS = 5.0
@@ -69,6 +70,7 @@ class LocalEngine(Generic[L]):
         adopts: Callable[[State], bool] | None = None,
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[State], None] = lambda _: None,
+        observer: Observer | None = None,
     ) -> None:
         """`clean_up` stops a run's orphaned processes; `adopts` selects orphaned runs to resume without a request.
 
@@ -88,6 +90,7 @@ class LocalEngine(Generic[L]):
             keep=keep,
             suspend_seconds=suspend_seconds,
             is_over=is_over,
+            observation=None if observer is None else Observation(observer),
         )
         self._watcher: asyncio.Task[None] | None = None
         self._is_serving = False

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import Counts, State
     from deputy.engine.ports import Journal, RunStart, Workflow, Worktree, World
+    from deputy.runtime.observation import Observation
 
 _RETRY_SECONDS = (0.05, 0.5)
 """The delays before the automatic retries after a storage error."""
@@ -51,8 +52,10 @@ class RunSupervisor(Generic[L]):
         keep: Callable[[Worktree, str, Outcome], Awaitable[Outcome]] = keep_no_worktree,
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[State], None] = lambda _: None,
+        observation: Observation | None = None,
     ) -> None:
         self.world = world
+        self.observation = observation
         self.work: dict[str, ActiveRun[L]] = {}
         """The active runs."""
         self.parking: SuspendedRuns[L] = SuspendedRuns(suspend_seconds)
@@ -60,7 +63,7 @@ class RunSupervisor(Generic[L]):
         self.stopping = Canceller(self, journal)
         self.rounds = ResumeRounds(self, journal)
         self._closing = Finalizer(journal, world, self.endings, self.stopping, keep)
-        self._is_over = is_over
+        self._on_end = is_over
         """Called for every ended run, including suspended runs that ended without being resumed."""
         self._clean_up = clean_up
         """Stops the processes that a dead process's steps left."""
@@ -98,6 +101,8 @@ class RunSupervisor(Generic[L]):
         if self._leaving:
             # Nothing would stop it any more; another process can resume it.
             return
+        if self.observation is not None:
+            self.observation.run_started(lease.state, is_resumed=bool(history))
         work = ActiveRun(DurableRunContext(self, self._journal, lease, history), lease)
         self.work[lease.run] = work
         work.is_cancelled = lease.run in self._unwanted
@@ -317,6 +322,11 @@ class RunSupervisor(Generic[L]):
             elif self.parking.is_suspended(run) and await self._has_ended(work.awaited):
                 # A child ended while the run was being suspended, and found no waiter.
                 await self.resume_suspended(run)
+
+    def _is_over(self, state: State) -> None:
+        self._on_end(state)
+        if self.observation is not None:
+            self.observation.run_ended(state)
 
     async def _has_ended(self, runs: Iterable[str]) -> bool:
         for run in runs:

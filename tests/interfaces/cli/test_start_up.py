@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from deputy.interfaces.cli import COMMANDS, deputy
 
-NEVER = {"aiohttp", "rich", "sqlite3", "asyncio"}
+NEVER = {"aiohttp", "rich", "sqlite3", "asyncio", "logging"}
 PRINT_MODULES = "import sys, atexit; atexit.register(lambda: print('\\n'.join(sys.modules), file=sys.stderr))"
 
 

@@ -13,6 +13,7 @@ from deputy.engine.ports.backend import (
 )
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
+from deputy.engine.ports.observer import Observer
 from deputy.engine.ports.subtask_services import Ranker
 from deputy.engine.ports.tool import (
     Agents,
@@ -57,6 +58,7 @@ __all__ = [
     "Model",
     "NoWorktree",
     "NotReady",
+    "Observer",
     "Preview",
     "PreviewedTool",
     "Ranker",

@@ -70,6 +70,8 @@ _MODULES = {
 }
 """The modules with several commands; any other module is named after its command."""
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 EXIT_CODES = """\b
 Exit codes:
   0 completed   1 failed    2 usage      3 nothing found
@@ -122,7 +124,16 @@ def _secrets_hidden() -> Generator[None]:
 
 @click.group(cls=_LazyGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="deputy")
-def deputy() -> None:
+@click.option("-v", "--verbose", count=True, help="Log runs and steps; -vv logs more.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    envvar="DEPUTY_LOG",
+    show_envvar=True,
+    help="Log from this level on.",
+)
+@click.pass_context
+def deputy(context: click.Context, verbose: int, log_level: str | None) -> None:
     """Delegate work to subagents, and get checked results back.
 
     A subagent is an agent with its own conversation, tools and limits: it
@@ -140,6 +151,12 @@ def deputy() -> None:
 
     Each command has --help with examples, and --json for programs.
     """
+    if verbose or log_level is not None:
+        from deputy.interfaces.cli.log_output import open_log
+
+        # The more detailed of the two counts.
+        wanted = (LOG_LEVELS[max(0, 2 - verbose)] if verbose else "error", log_level or "error")
+        context.obj = context.with_resource(open_log(min(wanted, key=LOG_LEVELS.index)))
 
 
 def main() -> None:

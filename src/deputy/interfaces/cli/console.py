@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
+    from deputy.engine.ports import Observer
     from deputy.engine.ports.queries import Queries
 
 NOTHING_FOUND, PARTIAL, REJECTED, CANCELLED = 3, 4, 6, 130
@@ -108,6 +109,12 @@ def with_run_options(*names: str, **texts: str) -> Callable[[Callable[..., Any]]
         return command
 
     return decorate
+
+
+def log_observer() -> Observer | None:
+    """The observer that prints log lines, if -v, --log-level or DEPUTY_LOG asks for them."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_root().obj
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

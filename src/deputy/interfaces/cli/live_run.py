@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deputy.client import Deputy
 from deputy.config import load_effective_settings
-from deputy.interfaces.cli.console import CANCELLED, exit_code
+from deputy.interfaces.cli.console import CANCELLED, exit_code, log_observer
 from deputy.interfaces.cli.runner import resumable, until_done
 from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
 from deputy.interfaces.view.event_lines import Subscribers, open_events
@@ -42,6 +42,8 @@ class LiveRun:
     terminal: TerminalPrompt
     subscribers: Subscribers
     lines: EventLines | None
+    has_log: bool
+    """Whether log lines go to standard error, which a live table would tear."""
 
     @property
     def has_events_on_stdout(self) -> bool:
@@ -66,7 +68,8 @@ class LiveRun:
     @asynccontextmanager
     async def view(self, labels: Sequence[str] = (), *, is_quiet: bool | None = None) -> AsyncGenerator[View]:
         """Show the progress of subagents."""
-        async with open_view(labels, is_quiet=self.is_quiet if is_quiet is None else is_quiet) as view:
+        is_quiet = self.is_quiet if is_quiet is None else is_quiet
+        async with open_view(labels, is_quiet=is_quiet, is_live=not self.has_log) as view:
             self.terminal.view = view
             self.subscribers.subscribe(view)
             try:
@@ -77,9 +80,9 @@ class LiveRun:
     @asynccontextmanager
     async def parent_view(self, labels: Sequence[str] = ()) -> AsyncGenerator[ParentView]:
         """Show the text of a parent agent, and the progress of its subagents."""
-        async with open_view(labels, is_quiet=self.is_quiet) as view:
+        async with open_view(labels, is_quiet=self.is_quiet, is_live=not self.has_log) as view:
             self.terminal.view = view
-            is_streaming = sys.stdout.isatty() and not self.is_quiet
+            is_streaming = sys.stdout.isatty() and not self.is_quiet and not self.has_log
             parent = ParentView(view, is_streaming=is_streaming, is_quiet=self.is_quiet)
             self.subscribers.subscribe(parent)
             yield parent
@@ -105,11 +108,12 @@ async def open_live_run(
     if waits and approval == "refuse" and settings.approval == "ask":
         approval = "ask"
     async with open_events(options.events) as lines:
-        subscribers, terminal = Subscribers(lines), TerminalPrompt(stop)
+        subscribers, terminal, observer = Subscribers(lines), TerminalPrompt(stop), log_observer()
         async with Deputy(
             options.model,
             workspace=options.workspace or ".",
             watch=subscribers.emit,
+            observer=observer,
             approval=approval,
             answer=terminal.answer if can_ask() else None,
             private=[] if options.events in (None, "-") else [options.events],
@@ -128,4 +132,5 @@ async def open_live_run(
                 terminal=terminal,
                 subscribers=subscribers,
                 lines=lines,
+                has_log=observer is not None,
             )

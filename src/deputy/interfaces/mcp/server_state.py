@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from deputy.core.errors import DeputyError
 from deputy.core.request import READ_ONLY_TOOLS
+from deputy.engine.ports.observer import Observer
 from deputy.interfaces.background import background, cause_of
 from deputy.interfaces.mcp.elicitation import ClientQuestions, withdraw_question
 from deputy.interfaces.text_lines import one_line
@@ -52,6 +53,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Time to approve a call where the client itself cannot ask its user."""
     allow: frozenset[str] = READ_ONLY_TOOLS
     """The tools that tasks may use."""
+    observer: Observer | None = None
 
 
 class ServerState:
@@ -118,6 +120,7 @@ class ServerState:
                     policy=Policy(max_live=MOST_CALLS * 4, max_live_per_provider=MOST_CALLS * 4),
                     allow=options.allow,
                     approval=options.approval,
+                    observer=options.observer,
                 ) as deputy,
                 background(self._route(deputy)),
             ):

@@ -58,11 +58,13 @@ class View(Protocol):
 
 
 @asynccontextmanager
-async def open_view(labels: Sequence[str] = (), *, is_quiet: bool = False) -> AsyncGenerator[View]:
-    """The view for standard error: live on a terminal, lines elsewhere, or none."""
+async def open_view(
+    labels: Sequence[str] = (), *, is_quiet: bool = False, is_live: bool = True
+) -> AsyncGenerator[View]:
+    """The view for standard error: live on a terminal if it may be, lines elsewhere, or none."""
     if is_quiet:
         yield NoView()
-    elif is_terminal():
+    elif is_live and is_terminal():
         live = LiveView(ProgressTable(labels))
         async with background(live.paint()):
             try:

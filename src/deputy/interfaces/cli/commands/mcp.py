@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import DeputyError, UsageError
-from deputy.interfaces.cli.console import Console, RunOptions, show_json, warn, with_console, with_run_options
+from deputy.interfaces.cli.console import (
+    Console,
+    RunOptions,
+    log_observer,
+    show_json,
+    warn,
+    with_console,
+    with_run_options,
+)
 from deputy.interfaces.cli.runner import run_command
 
 if TYPE_CHECKING:
@@ -99,6 +107,7 @@ def _server_options(options: RunOptions, allow: tuple[str, ...]) -> Options:
         approval="granted" if options.yes or policy == "allow" else policy,
         approval_seconds=load_user().mcp.approval_seconds,
         allow=READ_ONLY_TOOLS | set(allow),
+        observer=log_observer(),
     )
 
 

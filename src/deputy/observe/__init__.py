@@ -1,0 +1,1 @@
+"""Observers for logs and traces."""
