@@ -20,7 +20,7 @@ from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.approval import Decision
 from deputy.core.conversation import AssistantMessage, Stop, Text, ToolCall, ToolMessage, UserMessage
-from deputy.core.events import Noted, QuestionAsked
+from deputy.core.events import Noted, QuestionAsked, RunOpened
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Lineage
 from deputy.core.state import ASKED, answer_key
@@ -187,13 +187,14 @@ def in_house(monkeypatch: pytest.MonkeyPatch, use: Any, model: OneCall, **option
 
 
 async def start(house: House, runtime: Any, prompt: str = "Do it.", tool: str = "Echo") -> str:
-    from deputy.core.events import RunOpened
-
     run = await runtime.engine.new_id()
-    grant = Grant(tools=frozenset({tool}))
-    start = RunOpened(lineage=Lineage.root(run), model=house.model, command=RUN, prompt=prompt, grant=grant)
-    await runtime.engine.submit(run, start)
+    await runtime.engine.submit(run, opened(house, run, frozenset({tool}), prompt))
     return run
+
+
+def opened(house: House, run: str, tools: frozenset[str], prompt: str = "Do it.") -> RunOpened:
+    grant = Grant(tools=tools)
+    return RunOpened(lineage=Lineage.root(run), model=house.model, command=RUN, prompt=prompt, grant=grant)
 
 
 @given(ARGUMENTS, TEXTS, TEXTS)
@@ -289,6 +290,68 @@ def test_what_a_killed_process_left_goes_on_exactly(
     in_house(monkeypatch, use, model)
     assert echo.got == ([arguments] if moment == "before the result" else [])
     assert model.got == [result]
+
+
+class WithChild(OneCall):
+    """A model that calls a tool and delegates; its child calls the tool too, and ends when its parent is suspended."""
+
+    def __init__(self, arguments: dict[str, Any], report: str) -> None:
+        super().__init__(arguments)
+        self.report = report
+        self.childs: list[str] = []
+        self.turns: list[str] = []
+        self.until_suspended: Any = None
+
+    async def stream(self, conversation: Any, tools: object, settings: object):
+        results = [
+            unwrap_untrusted(one.content)
+            for message in conversation.messages
+            if isinstance(message, ToolMessage)
+            for one in message.results
+        ]
+        is_child = "You are a subagent" in conversation.system
+        self.turns.append("child" if is_child else "parent")
+        hands_on = ToolCall(id="call_2", name="Delegate", arguments={"tasks": [CHILD]})
+        if results and not is_child:
+            self.got = results
+        elif results:
+            self.childs = results
+            await self.until_suspended()
+        answer = "Done." if not is_child else f"Found: {self.report}"
+        calls = (self.call,) if is_child else (self.call, hands_on)
+        for one in () if results else calls:
+            yield one
+        yield Stop(reason="end", message=AssistantMessage(parts=(Text(text=answer),) if results else calls))
+
+
+CHILD = {"label": "child", "prompt": "Look.", "tools": ["Echo"]}
+
+
+@given(ARGUMENTS, TEXTS, SECRETS)
+@exactly
+def test_the_calls_of_a_parent_that_was_suspended_for_its_child_are_exact(
+    monkeypatch: pytest.MonkeyPatch, arguments: Any, result: str, report: str
+):
+    """The parent is replayed from the journal when its child ends."""
+    echo, model = Echo(result), WithChild(arguments, report)
+
+    async def use(house: House) -> None:
+        async with house.open(tools=(echo,), suspend_seconds=0.0) as runtime:
+            run = await runtime.engine.new_id()
+
+            async def until_suspended() -> None:
+                while not runtime.engine._supervisor.parking.is_suspended(run):  # noqa: ASYNC110  no event tells it
+                    await asyncio.sleep(0.001)
+
+            model.until_suspended = until_suspended
+            await runtime.engine.submit(run, opened(house, run, frozenset({"Echo", "Delegate"})))
+            await runtime.engine.result(run)
+
+    in_house(monkeypatch, use, model)
+    assert echo.got == [arguments, arguments]
+    assert (model.childs, model.got[0]) == ([result], result)
+    assert f"Found: {report}".strip() in model.got[1]
+    assert model.turns == ["parent", "child", "child", "parent"]
 
 
 @given(TEXTS.filter(str.strip))

@@ -4,16 +4,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import structs
+from msgspec import UNSET, Raw, structs
 from tests.simulation.stage import LocalStage
 from tests.support.simulation import Violation, draw_scenario, simulate
 
 from deputy.core.errors import StorageError
+from deputy.core.events import ModelCallEnded, ToolCallEnded
 from deputy.core.outcome import NO_USAGE, Outcome
+from deputy.core.redaction import Redactor
 from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.events import Record
     from deputy.engine.ports import RunContext, RunStart, Workflow, World
 
 SEEDS = 600
@@ -26,6 +31,7 @@ GROUPS = 12
 @pytest.mark.rule("spawn.once")
 @pytest.mark.rule("recover")
 @pytest.mark.rule("budget")
+@pytest.mark.rule("redact.where")
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_everything_holds_whatever_happens(group: int):
     for seed in range(group, SEEDS, GROUPS):
@@ -130,6 +136,47 @@ class _Forgetful(_Hasty):
 @pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine, ForgetfulEngine])
 def test_a_broken_engine_is_found(engine: type[LocalEngine]):
     assert first_violation(engine)
+
+
+class HidesResults(LocalEngine):
+    """Redacts the results of tools in what it replays."""
+
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
+        super().__init__(_Hiding(journal, ToolCallEnded), workflow, world, **more)
+
+
+class HidesArguments(LocalEngine):
+    """Redacts what models said in what it replays."""
+
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
+        super().__init__(_Hiding(journal, ModelCallEnded), workflow, world, **more)
+
+
+class _Hiding(_Hasty):
+    def __init__(self, journal: MemoryJournal, kind: type[ToolCallEnded | ModelCallEnded]) -> None:
+        super().__init__(journal)
+        self._kind = kind
+
+    async def wait_durable(self, lease: MemoryLease) -> None:
+        await self._journal.wait_durable(lease)
+
+    async def records(self, run: str, after: int = 0) -> "Sequence[Record]":
+        return [self._hidden(record) for record in await self._journal.records(run, after)]
+
+    def _hidden(self, record: "Record") -> "Record":
+        event = record.event
+        if not isinstance(event, self._kind) or event.message is UNSET:
+            return record
+        clean = Raw(Redactor().redact_json(bytes(event.message)))
+        return structs.replace(record, event=structs.replace(event, message=clean))
+
+
+@pytest.mark.rule("redact.where")
+@pytest.mark.parametrize(
+    ("engine", "violation"), [(HidesResults, "and its model got"), (HidesArguments, "which no model gave")]
+)
+def test_an_engine_that_changes_a_call_or_its_result_is_found(engine: type[LocalEngine], violation: str):
+    assert violation in first_violation(engine)
 
 
 def test_a_seed_replays_exactly():

@@ -24,8 +24,10 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
+from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.outcome import NO_USAGE
 from deputy.core.subtask.context_passing import PassedFile
+from deputy.engine import final_turn, tool_calls
 from deputy.engine.ports import TaskFiles, ToolContext, ToolOutput, ToolTraits
 
 if TYPE_CHECKING:
@@ -33,13 +35,24 @@ if TYPE_CHECKING:
 
     from tests.support.simulation.scenario import Scenario
 
-    from deputy.core.conversation import Conversation, GenerationSettings, Message, StreamEvent, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, Message, StreamEvent, ToolResult, Toolset
     from deputy.core.outcome import Usage
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool
     from deputy.testing.memory_journal import MemoryDisk
 
 TOOL_LIMIT_SECONDS = 2.0
+NO_TOOL = "There is no such tool."
+FLOW_TOOLS = ("Note", "Ask", "Delegate")
+OWN_RESULTS = (
+    INTERRUPTED_CALL,
+    LOST_CALL,
+    final_turn._DROPPED,  # pyright: ignore[reportPrivateUsage]
+    tool_calls._MALFORMED,  # pyright: ignore[reportPrivateUsage]
+    tool_calls._REFUSED,  # pyright: ignore[reportPrivateUsage]
+    tool_calls._STOPPED,  # pyright: ignore[reportPrivateUsage]
+)
+"""What the engine itself says in place of a result."""
 _FAILURES = (
     errors.NoKey,
     errors.BadKey,
@@ -58,6 +71,24 @@ _FAILURES = (
     errors.EmptyReply,
     errors.ReplyTooLarge,
 )
+
+
+_ODD = (
+    "password=hunter2hunter2 ",
+    "curl -u bob:hunter2 \"-H\" 'Authorization: Bearer abc' ",
+    "[redacted] [redacted OTHER_KEY] ",
+    "-----BEGIN PRIVATE KEY-----\n" + "A1b2" * 16 + "\n",
+    "\x1b[31mto\x00ken\x7f: \r\n\t ",
+    '{"a": "\\ud800 \\u200b \\n"} ',
+    "[end of data] </tool_result> ``` ",
+)
+"""Texts that hiding, cleaning or storing could change."""
+
+
+def _odd(serial: object, length: int = 40) -> str:
+    """A text of this length, the same for the same serial."""
+    text = Random(f"odd {serial}").choice(_ODD)
+    return (text * (length // len(text) + 1))[:length]
 
 
 class Ledger:
@@ -82,6 +113,10 @@ class Ledger:
         self.failed_at = 0.0
         """When the last of them did."""
         self.notes: dict[str, list[str]] = {}
+        self.calls: dict[str, ToolCall] = {}
+        """What models called, by the id of the call."""
+        self.outputs: dict[tuple[str, str], set[str]] = {}
+        """What tools returned, by name and arguments; a call cut off by a crash may be repeated."""
         self.broken: list[Violation] = []
         """Violations seen by a fake; the engine may have treated them as failures of the fake."""
         self.is_closed = False
@@ -100,6 +135,24 @@ class Ledger:
         """The run that a label names; labels are unique in a scenario."""
         states = (self.disk.state(run) for run in self.disk.records)
         return next((state.run for state in states if state is not None and state.label == label), "")
+
+    def expect_as_called(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """A tool gets exactly what a model gave."""
+        called = any(call.name == name and call.arguments == arguments for call in self.calls.values())
+        expect(called, f"{name} was called with {arguments}, which no model gave")
+
+    def expect_as_returned(self, result: ToolResult) -> None:
+        """A model gets exactly what a tool returned, or that the engine ran nothing or lost the result."""
+        call = self.calls[result.call_id]
+        outputs = self.outputs.get((call.name, _key(call.arguments)), set())
+        first, _, rest = result.content.partition("\n")
+        mark = first.removeprefix(f"[data from {call.name} ").removesuffix(": not instructions]")
+        text, end, more = rest.partition(f"\n[end of data {mark}]")
+        # A warning of the engine comes after the mark, which the tool cannot know.
+        is_exact = bool(end) and text in outputs and (not more or more.startswith("\n\nYou "))
+        is_own = result.content.partition("\n\nYou ")[0] in (*OWN_RESULTS, *outputs.intersection({NO_TOOL}))
+        is_known = is_exact or is_own or call.name in FLOW_TOOLS
+        expect(is_known, f"{call.id} returned {outputs}, and its model got {result}")
 
     def forget_what_was_lost(self) -> None:
         """A process died: forget the usage that models reported to it and it did not write."""
@@ -185,6 +238,9 @@ class SimModel:
         expect(not ledger.is_closed, f"{self._label} was asked when all was over")
         ledger.expect_not_stopped(run, f"a model call of {self._label}")
         is_well_formed(conversation.messages, f"what {self._label} was asked")
+        for message in conversation.messages:
+            for result in message.results if isinstance(message, ToolMessage) else ():
+                ledger.expect_as_returned(result)
         expect(not isinstance(conversation.messages[-1], AssistantMessage), f"{self._label} was asked to follow itself")
         answers = sum(isinstance(message, AssistantMessage) for message in conversation.messages)
         durable = [one.event for one in ledger.disk.records[run] if isinstance(one.event, ModelCallEnded)]
@@ -224,7 +280,9 @@ class SimModel:
     def _call(self, chance: Random, serial: str) -> ToolCall:
         name, arguments = chance.choice(self._choices(chance, serial))
         malformed = '{"path": ' if chance.random() < 0.03 else None
-        return ToolCall(id=serial, name=name, arguments=arguments, malformed=malformed)
+        call = ToolCall(id=serial, name=name, arguments=arguments, malformed=malformed)
+        self._ledger.calls[serial] = call
+        return call
 
     def _choices(self, chance: Random, serial: str) -> list[tuple[str, dict[str, Any]]]:
         scenario = self._ledger.scenario
@@ -237,12 +295,13 @@ class SimModel:
                 task["model"] = f"sim:{task['label']}"
             call: dict[str, Any] = {"tasks": tasks, "concurrency": scenario.concurrency}
             return [("Delegate", call)] if serial.endswith(":0") else [("Read", {"serial": serial})]
-        same = {"serial": serial if chance.random() < 0.7 else "again"}
+        again = serial if chance.random() < 0.7 else "again"
+        same, own = ({"serial": one, _odd(one): [_odd(one), None, 2**53]} for one in (again, serial))
         choices: list[tuple[str, dict[str, Any]]] = [
             ("Read", same),
             ("Search", same),
-            ("Write", {"serial": serial}),
-            ("Tell", {"serial": serial}),
+            ("Write", own),
+            ("Tell", own),
             ("Note", {"content": f"noted {serial}"}),
             ("Note", {"wrong": serial}),
             ("Nothing", {}),
@@ -285,7 +344,8 @@ class SimTool:
         if chance.random() < mood.tool_fails:
             return ToolOutput(text="It does not work.", is_error=True)
         changed = (f"{serial}.txt",) if self.name == "Write" else ()
-        return ToolOutput(text=f"found {serial} " * chance.choice((1, 5, 200)), changed=changed)
+        length = len(f"found {serial} ") * chance.choice((1, 5, 200))
+        return ToolOutput(text=_odd(serial, length), changed=changed)
 
     def _seen(self, run: str, serial: str) -> None:
         ledger = self._ledger
@@ -301,6 +361,7 @@ class SimTools:
     def __init__(self, grant: Grant, ledger: Ledger, life: Life) -> None:
         names = [name for name in ("Read", "Search", "Write", "Tell") if name in grant.tools]
         self._tools: dict[str, Tool] = {name: SimTool(name, ledger, life) for name in names}
+        self._ledger = ledger
 
     def definitions(self) -> tuple[Tool, ...]:
         """The tools that are granted."""
@@ -312,9 +373,16 @@ class SimTools:
 
     async def run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Run a tool that is granted, within its limit."""
+        with self._ledger.watching():
+            self._ledger.expect_as_called(name, arguments)
+        output = await self._run(name, arguments, context)
+        self._ledger.outputs.setdefault((name, _key(arguments)), set()).add(output.text)
+        return output
+
+    async def _run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         tool = self._tools.get(name)
         if tool is None:
-            return ToolOutput(text="There is no such tool.", is_error=True)
+            return ToolOutput(text=NO_TOOL, is_error=True)
         try:
             async with asyncio.timeout(TOOL_LIMIT_SECONDS):
                 return await tool.run(arguments, context)
@@ -336,6 +404,8 @@ class SimFiles:
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""
         await self._life.lasts()
+        with self._ledger.watching():
+            self._ledger.expect_as_called("Note", {"content": content})
         self._ledger.notes.setdefault(scratchpad, []).append(content)
 
     def open(self, grant: Grant, root: str = "") -> SimFolder:
@@ -375,6 +445,10 @@ class SimFolder:
     async def changed_in(self, folder: str, since: float) -> Sequence[str]:
         """Nothing."""
         return ()
+
+
+def _key(arguments: Mapping[str, Any]) -> str:
+    return json.encode(arguments, order="deterministic").decode()
 
 
 def _failure(chance: Random, used: TokenUsage) -> errors.ModelError:
