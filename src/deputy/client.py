@@ -37,7 +37,7 @@ from deputy.tools.mcp_servers import PREFIX
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 
     from deputy.core.approval import ApprovalRequest, Question
     from deputy.core.approval import Choice as ApprovalChoice
@@ -356,14 +356,11 @@ class Deputy:
         """Mark the result of a run as delivered; until then it is not pruned."""
         await self._runtime.engine.deliver(session_id, "caller")
 
-    def command_context(self, *, approve: Callable[[Task, str], Awaitable[bool]] | None = None) -> CommandContext:
+    def command_context(self) -> CommandContext:
         """The context of task commands: see `deputy.project_tasks.orchestrator`."""
         from deputy.config import load_command_agents
         from deputy.project_tasks.orchestrator import CommandContext
         from deputy.project_tasks.task_file import TaskFile
-
-        async def approved(task: Task, model: str) -> bool:
-            return True
 
         return CommandContext(
             engine=self._runtime.engine,
@@ -373,7 +370,8 @@ class Deputy:
             workspace=self._options.root,
             choose_model=self.models.for_role,
             missing_backend=self.models.missing_backend,
-            approve=approve or approved,
+            approval=self._runtime.services.approval,
+            preview=lambda task: self.preview((task,), concurrency=1),
             sync_tasks=self._sync_tasks,
             agents_by_command=load_command_agents(str(self._options.root)),
             nesting=self._submitter.nesting,

@@ -119,6 +119,11 @@ def has_worked_on(task: ProjectTask, session_id: str) -> bool:
     return any(entry.session_id == session_id for entry in task.history)
 
 
+def proposed_by(task: ProjectTask) -> str:
+    """The session that added the task for its own command, until a command or a person changes the task."""
+    return task.history[0].session_id if len(task.history) == 1 else ""
+
+
 def finished(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:
     """The task after the outcome of its running command; the outcome of another session changes nothing."""
     work = task.work

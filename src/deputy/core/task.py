@@ -251,6 +251,10 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     subtask: Briefing | None = None
     index: int = 0
     total: int = 1
+    must_ask: bool = False
+    """Whether a person must approve the run before it does anything."""
+    cost: str = ""
+    """The cost bound that the approval shows."""
 
 
 def options_of(task: Task, index: int, total: int, root: str = "", routing: Routing | None = None) -> TaskOptions:

@@ -27,11 +27,11 @@ from deputy.engine.loop import append_user_message, continue_history
 from deputy.engine.prompts import prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from deputy.core.approval import ApprovalRequest
     from deputy.core.outcome import Outcome
-    from deputy.core.request import Lineage
+    from deputy.core.request import Grant, Lineage
     from deputy.core.results import Result
     from deputy.engine.ports import RunContext
     from deputy.engine.services import Services
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 DELEGATE, RUN = "delegate", "run"
 TASK = "task"
 """Key prefix of a call's tasks."""
-_CALL_APPROVAL = "approval"
-"""Key of the approval of a call."""
+CALL_APPROVAL = "approval"
+"""Key of the approval of a whole run, before it does anything."""
 PARENT_OUTPUT_TOKENS = 8192
 
 
@@ -68,7 +68,9 @@ async def run_call(run: RunContext, start: RunOpened, services: Services) -> Out
     call = json.decode(start.arguments, type=FanOut)
     with services.tracking(run):
         await services.open_ledger(run, start.grant.budget, None, counts_own=call.is_counted)
-        files = await _approved_files(run, call, start, services)
+        files = {}
+        if call.must_ask:
+            files = await approved_files(run, call, start.model, start.grant, services, begun=ids_key(TASK))
         if files is None:
             return not_approved(start.lineage)
         await run.record("started", Started())
@@ -101,26 +103,24 @@ def _messages(run: RunContext) -> dict[str, str]:
         return {}
 
 
-async def _approved_files(
-    run: RunContext, call: FanOut, start: RunOpened, services: Services
-) -> Mapping[str, str] | None:
+async def approved_files(
+    run: RunContext, call: FanOut, model: str, grant: Grant, services: Services, *, begun: str
+) -> dict[str, str] | None:
     """The approved digests of the context files; None if the call was denied.
 
     An approval of an earlier round still counts.
     """
-    if not call.must_ask:
-        return {}
-    before = _approved_before(run)
+    before = approved_before(run)
     if before is not None:
         return before.digests
-    folder = services.files.open(start.grant)
+    folder = services.files.open(grant)
 
     async def make() -> ApprovalRequest:
         paths = tuple(dict.fromkeys(path for task in call.tasks for path in task.context))
         return spawn_request(
             call.tasks,
             tool=DELEGATE_TOOL,
-            model=start.model,
+            model=model,
             cost=call.cost,
             concurrency=call.concurrency,
             files=await folder.digests(paths),
@@ -129,9 +129,9 @@ async def _approved_files(
 
     verdict = await ask_person(
         run,
-        _CALL_APPROVAL,
+        CALL_APPROVAL,
         make,
-        begun=ids_key(TASK),
+        begun=begun,
         emit=partial(services.emit, run),
         approval=services.approval,
         folder=folder,
@@ -140,13 +140,14 @@ async def _approved_files(
     return verdict.request.digests if verdict.is_yes else None
 
 
-def _approved_before(run: RunContext) -> ApprovalRequest | None:
+def approved_before(run: RunContext) -> ApprovalRequest | None:
+    """The approved request of this run, also of an earlier round."""
     asked: dict[str, QuestionAsked] = {}
     for record in run.history:
         if isinstance(record.event, QuestionAsked):
             asked[record.key.removesuffix(ASKED)] = record.event
         elif isinstance(record.event, QuestionAnswered) and (question := asked.get(record.key)) is not None:
-            is_call = record.key.rpartition("/")[2].startswith(_CALL_APPROVAL)
+            is_call = record.key.rpartition("/")[2].startswith(CALL_APPROVAL)
             if is_call and question.request and read_decision(record.event.body, question.digest) != "no":
                 return question.request
     return None

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
 
 
+ADMISSION = "admission"
+"""Key of the guard's decision, the first record of a delegation that works."""
+
+
 async def delegate(run: RunContext, start: Requested, services: Services) -> Outcome:
     """Execute one delegation from its request to its outcome."""
     # The label appears in file names and events, so it must match its redacted form in the journal.
@@ -88,7 +92,7 @@ async def _admitted(run: RunContext, start: Requested, services: Services) -> Gr
     if isinstance(decision, Rejected):
         # Not recorded here: the supervisor records every outcome.
         return decision
-    await run.record("admission", Admitted(lineage=decision.lineage, grant=decision.grant))
+    await run.record(ADMISSION, Admitted(lineage=decision.lineage, grant=decision.grant))
     return decision.grant
 
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from msgspec import json
+
 from deputy.core.events import Requested, Resumed, Returned, RunOpened
 from deputy.core.state import RESUME_APPROVAL
-from deputy.engine.approvals import ask_person
-from deputy.engine.call import DELEGATE, not_approved, run_call, run_parent
-from deputy.engine.delegate import delegate
+from deputy.core.task import Task
+from deputy.engine.approvals import ask_person, policy_for
+from deputy.engine.call import (
+    CALL_APPROVAL,
+    DELEGATE,
+    FanOut,
+    approved_before,
+    approved_files,
+    not_approved,
+    run_call,
+    run_parent,
+)
+from deputy.engine.delegate import ADMISSION, delegate
 from deputy.engine.refine import REFINE, refine
 
 if TYPE_CHECKING:
@@ -28,6 +40,8 @@ async def run_workflow(run: RunContext, start: RunStart, services: Services) -> 
         return before
     # A start that comes from the caller is not masked yet, as in the journal.
     start = services.keys.mask_event(start)
+    if isinstance(start, Requested) and start.options.must_ask and not await _may_start(run, start, services):
+        return not_approved(run.lineage)
     for hook in services.before_run:
         outcome = await hook(run, start)
         if outcome is not None:
@@ -62,6 +76,35 @@ async def _may_resume(run: RunContext, services: Services) -> bool:
     return verdict.is_yes
 
 
+async def _may_start(run: RunContext, start: Requested, services: Services) -> bool:
+    """Whether a person approves the delegation as it was requested."""
+    request, options = start.request, start.options
+    policy = policy_for(run, CALL_APPROVAL, services.approval, begun=ADMISSION, ended=())
+    if policy != "ask":
+        return policy == "granted" or approved_before(run) is not None
+    task = Task(
+        label=start.label,
+        prompt=request.prompt,
+        context=options.context,
+        model=start.model,
+        agent=request.target.name,
+        max_output_tokens=options.max_output_tokens,
+        tools=None if request.wanted.tools is None else tuple(sorted(request.wanted.tools)),
+        timeout=request.seconds,
+        return_format=options.return_format,
+        isolation=options.isolation,
+        without_asking=options.without_asking,
+        budget=request.wanted.budget,
+        schema=options.schema,
+        role=options.role,
+        degradation=options.degradation,
+    )
+    # Decoded, because a replay compares the digest of a decoded start: 60 and 60.0 seconds differ as JSON.
+    call = json.decode(json.encode(FanOut(tasks=(task,), concurrency=1, cost=options.cost)), type=FanOut)
+    files = await approved_files(run, call, start.model, request.caller_grant, services, begun=ADMISSION)
+    return files is not None
+
+
 def outcome_before(run: RunContext) -> Outcome | None:
     """The outcome of the previous round; None in the first."""
     return _last_outcome([one.event for one in run.history])
@@ -71,7 +114,7 @@ def unapproved_ending(state: State, events: Sequence[Event]) -> Outcome | None:
     """The outcome of a run denied before it worked; None if it has begun and continues without."""
     if any(key.endswith(RESUME_APPROVAL) for key in state.waits):
         return _last_outcome(events)
-    is_begun = state.command != DELEGATE or state.started_at is not None
+    is_begun = state.started_at is not None
     return None if is_begun or state.lineage is None else not_approved(state.lineage)
 
 

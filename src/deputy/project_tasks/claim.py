@@ -35,6 +35,8 @@ class ClaimArgs(Struct, frozen=True, kw_only=True):
     at: float
     title: str = ""
     """The task's title when the session was requested."""
+    folder: str = ""
+    """The folder of the task's artifacts."""
 
 
 async def claim_task(run: RunContext, start: RunStart) -> Outcome | None:
@@ -50,6 +52,7 @@ async def claim_task(run: RunContext, start: RunStart) -> Outcome | None:
         round=run.state.round,
         at=run.state.requested_at if run.state.resumed_at is None else run.state.resumed_at,
         title=_title(start),
+        folder=start.options.folder,
     )
     refusal = await _refusal(run, args)
     return None if refusal is None else _unchanged_outcome(run, refusal)
@@ -81,6 +84,7 @@ def _claimed(args: ClaimArgs) -> Error | None:
 
     try:
         file.change(args.number, take)
+        file.make_folder(args.folder)
     except TaskBusy as error:
         return _not_claimed("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
     except UsageError as error:

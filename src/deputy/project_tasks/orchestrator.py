@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, structs
 
+from deputy.core.approval import ApprovalRequest
 from deputy.core.errors import StorageError, UsageError
 from deputy.core.events import Requested
 from deputy.core.fallback import cannot_spawn
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from deputy.core.effective_settings import EffectiveSettings
     from deputy.core.task import TaskOptions
+    from deputy.engine.agent_context import Approval
     from deputy.engine.ports import Agents, Engine
     from deputy.project_tasks.task_file import TaskFile
 
@@ -43,7 +45,7 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
     number: int | None = None
     """The number of the task; None for a command with a prompt."""
     draft: ProjectTask | None = None
-    """A new task, which is added once the command is approved."""
+    """A new task, which is added for the command, and removed again if the command is not approved."""
     prompt: str = ""
     seconds: float | None = None
 
@@ -53,6 +55,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
     outcome: Outcome
     task: ProjectTask | None = None
+    refused: ApprovalRequest | None = None
+    """What was refused without asking."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +71,9 @@ class CommandContext:
     choose_model: Callable[[Role], Awaitable[str]]
     missing_backend: Callable[[str], Awaitable[str | None]]
     """The provider of a model that has no key and no program; None when it can be used."""
-    approve: Callable[[Task, str], Awaitable[bool]]
-    """Ask the user to approve the command, given the task and the model."""
+    approval: Approval
+    preview: Callable[[Task], Awaitable[ApprovalRequest]]
+    """The approval request for a task, with its cost."""
     sync_tasks: Callable[[], Awaitable[None]]
     """Update the task file from the journal."""
     agents_by_command: Mapping[str, Mapping[str, str]]
@@ -107,15 +112,12 @@ async def orchestrate(request: CommandRequest, context: CommandContext) -> Comma
     """Run a command, from its request to the status of its task."""
     prepared = await preflight(request, context)
     routed = await route(prepared, context)
-    if not await context.approve(routed.task, routed.model):
-        return CommandResult(
-            outcome=not_approved(_caller(request)), task=None if request.draft is not None else prepared.task
-        )
-    shown, routed = routed.task, await listed(routed, context)
-    # Another process may have used the shown number for its own task meanwhile.
-    if routed.task != shown and not await context.approve(routed.task, routed.model):
-        return CommandResult(outcome=not_approved(_caller(request)), task=routed.prepared.task)
-    await register_and_delegate(routed, context)
+    preview = None if context.approval == "granted" else await context.preview(routed.task)
+    if context.approval == "refuse":
+        known = None if request.draft is not None else prepared.task
+        return CommandResult(outcome=not_approved(_caller(request)), task=known, refused=preview)
+    routed = await listed(routed, context)
+    await register_and_delegate(routed, preview, context)
     with context.tracking(request.session_id):
         outcome = await validated(request, context)
     return await clean_up(routed.prepared.request, outcome, context)
@@ -161,11 +163,11 @@ async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCom
 
 
 async def listed(routed: RoutedCommand, context: CommandContext) -> RoutedCommand:
-    """Add a draft to the task file; only after the approval, so that a denied command leaves nothing behind."""
+    """Add a draft to the task file, so that the approval shows its number."""
     request = routed.prepared.request
     if request.draft is None:
         return routed
-    added = await asyncio.to_thread(context.tasks.add_draft, request.draft)
+    added = await asyncio.to_thread(context.tasks.add_draft, request.draft, request.session_id)
     context.on_added(added)
     request = structs.replace(request, number=added.number, draft=None)
     prepared = structs.replace(routed.prepared, request=request, task=added)
@@ -173,11 +175,11 @@ async def listed(routed: RoutedCommand, context: CommandContext) -> RoutedComman
     return structs.replace(routed, prepared=prepared, task=task, grant=_grant(prepared))
 
 
-async def register_and_delegate(routed: RoutedCommand, context: CommandContext) -> None:
-    """Submit the run: the journal records it first, and the run claims its task before it works on it."""
+async def register_and_delegate(
+    routed: RoutedCommand, preview: ApprovalRequest | None, context: CommandContext
+) -> None:
+    """Submit the run: the journal records it first; with a preview it asks, then it claims its task and works."""
     prepared, task = routed.prepared, routed.task
-    if prepared.folder:
-        context.tasks.make_folder(prepared.folder)
     nesting = await context.nesting(prepared.request.session_id)
     grant = routed.grant
     if nesting is not None:
@@ -199,7 +201,7 @@ async def register_and_delegate(routed: RoutedCommand, context: CommandContext) 
         label=task.label,
         command=prepared.request.command,
         model=routed.model,
-        options=_terms(prepared, task),
+        options=_terms(prepared, task, preview),
         workspace=str(context.workspace),
     )
     await context.engine.submit(prepared.request.session_id, start)
@@ -215,10 +217,10 @@ async def clean_up(request: CommandRequest, outcome: Outcome, context: CommandCo
     await context.engine.deliver(request.session_id, "caller")
     try:
         await context.sync_tasks()
-        return CommandResult(
-            outcome=outcome, task=None if request.number is None else context.tasks.find(request.number)
-        )
-    except (StorageError, UsageError) as error:
+        # A draft that was not approved is gone.
+        task = next((task for task in context.tasks.tasks() if task.number == request.number), None)
+        return CommandResult(outcome=outcome, task=task)
+    except StorageError as error:
         # A broken task file does not lose the outcome: the next command that reads the tasks updates it.
         warning = f"The task is not updated yet: {error}"
         return CommandResult(outcome=structs.replace(outcome, warnings=(*outcome.warnings, warning)))
@@ -258,9 +260,14 @@ def _context(task: ProjectTask) -> TaskContext:
     return TaskContext(task_number=task.number, description=task.title, language=task.language or UNSET)
 
 
-def _terms(prepared: PreparedCommand, task: Task) -> TaskOptions:
-    kind = "" if prepared.task is None else prepared.request.command
-    return structs.replace(options_of(task, 0, 1), kind=kind, folder=prepared.folder)
+def _terms(prepared: PreparedCommand, task: Task, preview: ApprovalRequest | None) -> TaskOptions:
+    return structs.replace(
+        options_of(task, 0, 1),
+        kind="" if prepared.task is None else prepared.request.command,
+        folder=prepared.folder,
+        must_ask=preview is not None,
+        cost="" if preview is None else preview.cost,
+    )
 
 
 def _within(limit: float | None, own: float | None) -> float | None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from deputy.core.outcome import Cancelled, Outcome
-from deputy.core.project_task import dismissed, finished
+from deputy.core.outcome import Cancelled, Outcome, Rejected
+from deputy.core.project_task import dismissed, finished, proposed_by
 from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
@@ -38,11 +38,17 @@ def sync_tasks(tasks: TaskFile, ending_of: Callable[[str], RecordedOutcome | Non
         # A cancelled run did not claim the task to drop its question.
         if asked is not None and ending is not None and isinstance(ending.outcome, Cancelled):
             tasks.change(task.number, lambda now, asked=asked, at=ending.at: dismissed(now, asked, at))
+    for task in unsettled(tasks):
+        session_id = proposed_by(task)
+        ending = ending_of(session_id) if session_id else None
+        # Its command was not approved, so the task was never wanted.
+        if ending is not None and isinstance(ending.outcome, Rejected | Cancelled):
+            tasks.withdraw(task)
 
 
 def unsettled(tasks: TaskFile) -> list[ProjectTask]:
-    """The tasks that a command has claimed, or has an open question about."""
-    return [task for task in tasks.tasks() if task.work is not None or task.asked is not None]
+    """The tasks that a command has claimed, has an open question about, or has added for itself."""
+    return [task for task in tasks.tasks() if task.work is not None or task.asked is not None or proposed_by(task)]
 
 
 def _synced(task: ProjectTask, seen: TaskClaim, ending: RecordedOutcome) -> ProjectTask:

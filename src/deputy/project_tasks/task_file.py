@@ -81,10 +81,11 @@ class TaskFile:
         check_title(title)
         return _new(_next(_read(self.path)), title, text, language, at)
 
-    def add_draft(self, draft: ProjectTask) -> ProjectTask:
-        """Add a draft with the number that is next now."""
+    def add_draft(self, draft: ProjectTask, session_id: str) -> ProjectTask:
+        """Add the draft of a session's command with the number that is next now."""
+        history = tuple(structs.replace(entry, session_id=session_id) for entry in draft.history)
         with self._changing() as content:
-            added = structs.replace(draft, number=_next(content))
+            added = structs.replace(draft, number=_next(content), history=history)
             self._write(content, (*content.tasks, added))
         return added
 
@@ -107,6 +108,12 @@ class TaskFile:
                 )
             self._write(content, tuple(task for task in content.tasks if task.number != number))
         return gone
+
+    def withdraw(self, seen: ProjectTask) -> None:
+        """Remove a task, unless it has changed since it was read; its number is never used again."""
+        with self._changing() as content:
+            if seen in content.tasks:
+                self._write(content, tuple(task for task in content.tasks if task != seen))
 
     def make_folder(self, folder: str) -> None:
         """Create a folder in the project with its parents; a symbolic link on the way is refused."""

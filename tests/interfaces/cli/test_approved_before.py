@@ -2,8 +2,11 @@
 
 import json
 import signal
+import sys
+from pathlib import Path
 
 import pytest
+from tests.interfaces import conftest
 from tests.interfaces.mcp.conftest import entries, talk, turn, until
 
 PARENT = "You work for a person"
@@ -96,3 +99,99 @@ def test_what_a_killed_run_had_asked_is_answered_from_any_terminal(house, before
     resumed = house.run("resume", run, "--json", *option)
     assert (resumed.returncode, json.loads(resumed.stdout)["report"]) == (0, "all said"), resumed
     assert below(house) == started
+
+
+# --- kill -9 between the answer and the approved call -----------------------------------------------------------------
+
+KILLED = Path(__file__).parents[2] / "project_tasks" / "killed.py"
+TOOL_CALLS, CALL, CLAIM = "deputy.engine.tool_calls", "deputy.engine.call", "deputy.project_tasks.claim"
+
+
+def runs(text: str) -> dict:
+    return turn("", calls=[{"name": "Run", "arguments": {"command": f"echo {text} >> ran"}}])
+
+
+def killed_after_yes(house, monkeypatch, stage: tuple[str, str, str], *arguments: str) -> str:
+    """A command whose process is killed at a stage after a person said yes; its run."""
+    with monkeypatch.context() as patched:
+        patched.setattr(conftest, "DEPUTY", (sys.executable, str(KILLED), *stage))
+        terminal = house.terminal(*arguments)
+    terminal.until("Go ahead? [y/N/")
+    assert not (house.workspace / "ran").exists()
+    terminal.type("y\n")
+    assert terminal.end() == -signal.SIGKILL, terminal.text
+    return next(entry["session_id"] for entry in entries(house) if entry["parent"] is None)
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("recover")
+@pytest.mark.parametrize(
+    ("stage", "ran"),
+    [
+        # The answer is sent, but the run has not taken it.
+        (("deputy.interfaces.questions", "_checked", "after"), None),
+        ((TOOL_CALLS, "ask_person", "after"), "approved\n"),
+        ((TOOL_CALLS, "_approved", "after"), "approved\n"),
+        # The call is recorded as begun: whether it had an effect is unknown, so it is not made again.
+        ((TOOL_CALLS, "call_tool", "before"), ""),
+        ((TOOL_CALLS, "call_tool", "after"), "approved\n"),
+    ],
+)
+def test_a_call_approved_before_a_kill_is_made_once_and_as_it_was_approved(house, monkeypatch, stage, ran):
+    model = script(house, runs("approved"))
+    run = killed_after_yes(house, monkeypatch, stage, "run", "do it", "--model", model)
+    # The model would want something else now; its recorded call is the approved one.
+    script(house, runs("changed"))
+    if ran is None:
+        assert house.run("resume", run).returncode == 2
+        assert house.approve(run).returncode == 0
+    resumed = house.run("resume", run, "--json")
+    assert (resumed.returncode, json.loads(resumed.stdout)["report"]) == (0, "all said"), resumed
+    file = house.workspace / "ran"
+    assert (file.read_text() if file.exists() else "") == ("approved\n" if ran is None else ran)
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("recover")
+@pytest.mark.parametrize(
+    "stage", [(CALL, "ask_person", "after"), (CALL, "fan_out", "before"), (CALL, "fan_out", "after")]
+)
+def test_a_delegation_approved_before_a_kill_is_made_once_and_as_it_was_approved(house, monkeypatch, stage):
+    task = {"label": "a", "prompt": "approved work", "tools": ["Run"], "without_asking": ["Run"], "isolation": "none"}
+    tasks = house.workspace / "tasks.json"
+    tasks.write_text(json.dumps([task]))
+    model = house.script("m", talk(runs("approved"), turn("done"), when="approved work", times=9))
+    run = killed_after_yes(house, monkeypatch, stage, "delegate", "--tasks", str(tasks), "--model", model)
+    tasks.write_text(json.dumps([{**task, "prompt": "changed work"}]))
+    resumed = house.run("resume", run, "--json")
+    assert resumed.returncode == 0, resumed
+    assert below(house) == ["completed"]
+    assert (house.workspace / "ran").read_text() == "approved\n"
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize(
+    "stage",
+    [
+        (CALL, "ask_person", "after"),
+        ("deputy.engine.dispatch", "_may_start", "after"),
+        (CLAIM, "_claimed", "before"),
+        (CLAIM, "_claimed", "after"),
+    ],
+)
+def test_a_task_command_approved_before_a_kill_claims_its_task_once(house, tmp_path, monkeypatch, stage):
+    house.env["HOME"] = str(tmp_path / "person")
+    path = ".deputy/work/001_one/report.md"
+    form = {"status": "completed", "summary": "It is done.", "artifacts": [{"type": "research", "path": path}]}
+    form["metadata"] = {"session_id": "{session_id}", "agent_type": "researcher"}
+    writes = turn("", calls=[{"name": "Write", "arguments": {"path": path, "content": "found"}}])
+    model = house.script("m", talk(writes, turn(json.dumps(form)), when="Task: 1\n", times=9))
+    run = killed_after_yes(house, monkeypatch, stage, "research", "One", "--model", model)
+    resumed = house.run("resume", run, "--json")
+    assert (resumed.returncode, json.loads(resumed.stdout)["status"]) == (0, "completed"), resumed
+    [task] = json.loads((house.workspace / ".deputy/tasks.json").read_text())["tasks"]
+    assert (task["status"], [entry["what"] for entry in task["history"]]) == (
+        "researched",
+        ["added", "research began", "research ended"],
+    )

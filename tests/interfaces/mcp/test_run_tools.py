@@ -63,10 +63,12 @@ def test_a_run_that_may_do_more_than_the_server_allows_is_not_gone_on_with(house
     ],
 )
 def test_a_run_goes_on_only_if_the_person_of_the_client_approves(house, mode, person, is_done):
-    run = ended_run(house, turn("second done"))
+    run = ended_run(house, turn("", calls=[RUNS]), turn("second done"))
     resumed(house, run, mode=mode, client=person, allow=WRITERS)
     said = json.loads(house.run("show", run, "--json").stdout)
     assert (said["status"], said["outcome"]["report"]) == ("completed", "second done" if is_done else "first done")
+    owned = house.workspace / "owned"
+    assert (owned.read_text() if owned.exists() else None) == ("owned\n" if is_done else None)
 
 
 @pytest.mark.rule("delegate.approve")

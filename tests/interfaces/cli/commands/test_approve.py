@@ -7,7 +7,9 @@ import sys
 
 import pytest
 from tests.interfaces.conftest import Terminal
-from tests.interfaces.mcp.conftest import entries, until
+from tests.interfaces.mcp.conftest import Wire, entries, until
+
+from deputy.core.task import ALL_TOOLS
 
 ASK_ALWAYS = "y: yes, n: no, a: always {tool} in this run, d: details\r\nGo ahead? [y/N/a/d] "
 ASK = "y: yes, n: no, d: details\r\nGo ahead? [y/N/d] "
@@ -208,6 +210,93 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
     assert "Approved: Start 1 subagent: a (risk: medium)" in other.text
     assert terminal.end() == 0
     assert "(The question was withdrawn.)" in terminal.text
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("approve.who")
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_task_command_asks_in_its_run_before_it_claims_its_task(house, tmp_path, answer):
+    house.env["HOME"] = str(tmp_path / "person")
+    assert house.run("task", "add", "One").returncode == 0
+    model = house.script("m", {"turns": [{"text": "Found."}] * 2})
+    terminal = house.terminal("research", "1", "--model", model, columns=200)
+    assert screen(terminal, ASK) == [
+        "Start 1 subagent · risk: high",
+        "  asked by: research-1 (orchestrator › research › researcher) SESSION",
+        "  folder: FOLDER",
+        "  cost: unknown (no price for the model)",
+        "  task 1 label: research-1",
+        "  task 1 prompt: (5 lines, 106 bytes)",
+        "    │ Task: 1",
+        "    │ ",
+        "    │ One",
+        "    │ ",
+        "    │ Work folder: .deputy/work/001_one (reports, plans and other documents of this task go there)",
+        f"  task 1 model: {model}",
+        "  task 1 agent: researcher (definition: SHA-256 DIGEST)",
+        "  task 1 tools: Delegate, Glob, Grep, Read, WebFetch, WebSearch, Write",
+        "  task 1 without asking: may use Delegate without asking, may write files without asking",
+        "  task 1 works: in place: changes your files",
+        "  task 1 limits: at most 3600 s, 8,192 tokens of output",
+        "  task 1 returns: json",
+        "  digest: DIGEST",
+        "y: yes, n: no, d: details",
+        "Go ahead? [y/N/d] ",
+    ]
+    [entry] = entries(house)
+    assert (entry["status"], entry["command"], entry["task_number"]) == ("waiting", "research", 1)
+    assert "work" not in json.loads((house.workspace / ".deputy/tasks.json").read_text())["tasks"][0]
+    other = house.terminal("approve", entry["session_id"], columns=200)
+    assert screen(other, ASK) == screen(terminal, ASK)
+    answered(other, answer)
+    assert other.end() == 0
+    # The model breaks the return contract, so an approved command fails.
+    assert terminal.end() == (1 if answer == "y" else 6)
+    assert "(The question was withdrawn.)" in terminal.text
+    outcome = json.loads(house.run("show", entry["session_id"], "--json").stdout)["outcome"]
+    assert outcome["errors"][0]["code"] == ("INVALID_RETURN" if answer == "y" else "NOT_APPROVED")
+    task = json.loads((house.workspace / ".deputy/tasks.json").read_text())["tasks"][0]
+    assert [entry["what"] for entry in task["history"][1:]] == ["research began", "research ended"] * (answer == "y")
+
+
+RESUME_SCREEN = [
+    "Resume a finished run · risk: high",
+    "  asked by: run (orchestrator) SESSION",
+    "  run: run",
+    "  message: (2 lines, 16 bytes)",
+    "    │ go on",
+    "    │ ⇥and\\u202e on",
+    "  model: MODEL",
+    "  tools: TOOLS",
+    "  digest: DIGEST",
+    "y: yes, n: no, d: details",
+    "Go ahead? [y/N/d] ",
+]
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(("answer", "report"), [("y", "second done"), ("n", "first done")])
+@pytest.mark.parametrize("command", ["approve", "resume"])
+def test_the_question_to_resume_a_finished_run_is_shown_whole_where_a_person_answers_it(house, command, answer, report):
+    """A client resumes the run over MCP; a person answers at a terminal, there or after the server was killed."""
+    model = house.script("m", {"turns": [{"text": "first done"}, {"text": "second done"}], "times": 9})
+    run = json.loads(house.run("run", "do", "--model", model, "--json").stdout)["session_id"]
+    with Wire(house, "--allow", "Run", "--allow", "Write", "--allow", "Edit") as wire:
+        wire.shake_hands()
+        said = {"session_id": run, "answer": "go on\n\tand\u202e on"}
+        asked = wire.answer(wire.call("DelegateResume", said))["result"]
+        assert asked["structuredContent"]["status"] == "waiting", asked
+        if command == "resume":
+            wire.process.kill()
+            wire.process.wait()
+        terminal = house.terminal(command, run, columns=200)
+        assert screen(terminal, ASK) == [
+            row.replace("MODEL", model).replace("TOOLS", ", ".join(sorted(ALL_TOOLS))) for row in RESUME_SCREEN
+        ]
+        answered(terminal, answer)
+        assert terminal.end() == 0
+        until(lambda: entries(house)[0]["status"] == "completed")
+    assert json.loads(house.run("show", run, "--json").stdout)["outcome"]["report"] == report
 
 
 @pytest.mark.rule("approve.who")

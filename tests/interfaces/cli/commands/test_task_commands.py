@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.interfaces.mcp.conftest import entries
 
 GIT = ("git", "-c", "user.name=x", "-c", "user.email=x@localhost")
 
@@ -106,36 +107,78 @@ def test_a_text_that_nobody_approves_is_not_added(tasks):
     assert tasks.run("research", "!!").returncode == 2
 
 
+def stored(house) -> dict:
+    return json.loads((house.workspace / ".deputy" / "tasks.json").read_text())
+
+
 @pytest.mark.rule("delegate.approve")
-def test_who_says_no_to_a_text_leaves_everything_as_it_was(tasks):
-    file = tasks.workspace / ".deputy" / "tasks.json"
-    before = file.read_bytes()
+@pytest.mark.parametrize(("typed", "code"), [("n\n", 6), ("\x03", 130)])
+def test_a_denied_text_leaves_no_task_and_its_number_is_not_used_again(tasks, typed, code):
+    before = stored(tasks)
     terminal = tasks.terminal("implement", "Something new", "--model", tasks.script("never", {"turns": []}))
     terminal.until("Go ahead? [y/N/d]")
     assert "implement-4" in terminal.text
-    assert file.read_bytes() == before
-    terminal.type("n\n")
-    assert terminal.end() == 6
+    assert [task["title"] for task in stored(tasks)["tasks"]] == ["One", "Two", "Three", "Something new"]
+    terminal.type(typed)
+    assert terminal.end() == code
     assert "deputy: not approved, so no task was added" in terminal.text
-    assert file.read_bytes() == before
+    assert stored(tasks) == {**before, "next": 5}
     assert not (tasks.workspace / ".deputy" / "work").exists()
+    assert tasks.run("task", "add", "Five").stdout.startswith("Added: 5")
 
 
 @pytest.mark.rule("delegate.approve")
-def test_a_text_gets_the_number_that_is_free_when_it_is_approved(tasks):
-    model = tasks.script("text", researching(5, "005_something_new"))
+def test_a_denied_text_stays_when_another_command_has_changed_its_task(tasks):
+    terminal = tasks.terminal("implement", "Something new", "--model", tasks.script("never", {"turns": []}))
+    terminal.until("Go ahead? [y/N/d]")
+    assert tasks.run("task", "abandon", "4").returncode == 0
+    terminal.type("n\n")
+    assert terminal.end() == 6
+    assert "no task was added" not in terminal.text
+    assert statuses(tasks) == [*["not started"] * 3, "abandoned"]
+
+
+@pytest.mark.rule("delegate.approve")
+def test_the_number_of_a_text_is_taken_before_the_question(tasks):
+    model = tasks.script("text", researching(4, "004_something_new"))
     terminal = tasks.terminal("research", "Something new", "--model", model)
     terminal.until("Go ahead? [y/N/d]")
-    assert tasks.run("task", "add", "Between").returncode == 0
-    terminal.type("y\n")
-    # The number is part of the prompt, which is asked for as it is.
-    terminal.until("│ Task: 5")
-    terminal.until("Go ahead? [y/N/d] ", after="│ Task: 5")
+    assert tasks.run("task", "add", "Five").stdout.startswith("Added: 5")
     terminal.type("y\n")
     assert terminal.end() == 0, terminal.text
-    assert "Added: 5  Something new" in terminal.text
-    assert "Task 5 is researched." in terminal.text
-    assert statuses(tasks) == [*["not started"] * 4, "researched"]
+    assert terminal.text.count("Go ahead?") == 1
+    assert "Added: 4  Something new" in terminal.text
+    assert "Task 4 is researched." in terminal.text
+    assert statuses(tasks) == [*["not started"] * 3, "researched", "not started"]
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("recover")
+@pytest.mark.parametrize("is_approved", [True, False])
+def test_the_question_of_a_command_survives_its_process_and_is_answered_from_elsewhere(tasks, is_approved):
+    model = tasks.script("text", researching(4, "004_something_new"))
+    terminal = tasks.terminal("research", "Something new", "--model", model)
+    terminal.until("Go ahead? [y/N/d]")
+    terminal.process.kill()
+    terminal.end()
+    [entry] = entries(tasks)
+    run = entry["session_id"]
+    assert (entry["status"], stored(tasks)["tasks"][3].get("work")) == ("waiting", None)
+    unanswered = tasks.run("resume", run)
+    assert (unanswered.returncode, f"deputy approve {run}" in unanswered.stderr) == (2, True)
+    answered = tasks.approve(run) if is_approved else tasks.run("approve", run, "--deny")
+    assert answered.returncode == 0, answered.stderr
+    resumed = tasks.run("resume", run)
+    if is_approved:
+        assert (resumed.returncode, statuses(tasks)[3:]) == (0, ["researched"]), resumed.stderr
+        assert [entry["what"] for entry in stored(tasks)["tasks"][3]["history"]] == [
+            "added",
+            "research began",
+            "research ended",
+        ]
+    else:
+        assert (resumed.returncode, statuses(tasks)[3:]) == (6, []), resumed.stderr
+        assert not (tasks.workspace / ".deputy" / "work").exists()
 
 
 def test_a_task_names_the_branch_and_the_worktree_of_its_last_changes(tasks):

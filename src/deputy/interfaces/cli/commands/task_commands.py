@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from msgspec import structs
 
-from deputy.core.approval import Decision
 from deputy.interfaces.cli.console import CANCELLED, Console, RunOptions, note, warn, with_console, with_run_options
 from deputy.interfaces.cli.outcome_output import show_ended
 from deputy.interfaces.cli.runner import not_stopped, resumable, run_command, until_done
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from deputy.client import Deputy
     from deputy.core.project_task import ProjectTask
-    from deputy.core.task import Task
     from deputy.interfaces.cli.live_run import LiveRun
     from deputy.project_tasks.orchestrator import CommandRequest, CommandResult
     from deputy.project_tasks.task_file import TaskFile
@@ -159,27 +157,29 @@ def _run_all(console: Console, name: str, works: Sequence[TaskSource], options: 
 
 async def _run_one(live: LiveRun, name: str, work: TaskSource) -> CommandResult | None:
     """Run one command to its result; None when it did not stop in time."""
+    from deputy.interfaces.cli.commands.delegate import print_refused
     from deputy.project_tasks.orchestrator import orchestrate
 
     session_id = await live.deputy.new_session_id()
     request = _request(session_id, name, work, live.options.timeout)
     number = request.number if request.draft is None else request.draft.number
-    async with live.view([name if number is None else f"{name}-{number}"]) as view:
 
-        def on_added(task: ProjectTask) -> None:
-            view.pause(on_added)
-            note(f"Added: {task.number}  {task.title}")
-            view.unpause(on_added)
-            live.opened(session_id, command=name, task_number=task.number)
+    def on_added(task: ProjectTask) -> None:
+        live.opened(session_id, command=name, task_number=task.number)
 
+    async with live.view([name if number is None else f"{name}-{number}"]):
         if request.draft is None:
             live.opened(session_id, command=name, task_number=request.number)
-        context = live.deputy.command_context(approve=lambda task, model: _approve(live, task))
-        context = replace(context, on_added=on_added, tracking=resumable)
+        context = replace(live.deputy.command_context(), on_added=on_added, tracking=resumable)
         ended = await until_done(orchestrate(request, context), live.stop, lambda: _cancel(live.deputy, session_id))
     if ended is None:
         not_stopped(session_id)
-    elif request.draft is not None and ended.task is None and ended.outcome.status == "rejected":
+        return None
+    if ended.refused is not None:
+        print_refused(ended.refused, live.settings.approval)
+    if request.draft is not None and ended.task is not None:
+        note(f"Added: {ended.task.number}  {ended.task.title}")
+    elif request.draft is not None and ended.outcome.status in ("rejected", "cancelled"):
         warn("not approved, so no task was added")
     return ended
 
@@ -203,25 +203,6 @@ async def _cancel(deputy: Deputy, session_id: str) -> None:
     # Ctrl-C may come before the run exists.
     with suppress(UnknownRun):
         await deputy.cancel(session_id)
-
-
-async def _approve(live: LiveRun, task: Task) -> bool:
-    from deputy.core.approval import Question
-    from deputy.core.events import APPROVAL
-    from deputy.interfaces.cli.commands.delegate import print_refused
-
-    if live.approval == "granted":
-        return True
-    preview = await live.deputy.preview((task,), concurrency=1)
-    request = structs.replace(preview, key="command", label=task.label)
-    if live.approval == "refuse":
-        print_refused(request, live.settings.approval)
-        return False
-    question = Question(
-        session_id="", label=task.label, topic=APPROVAL, text="", request=request, digest=request.digest
-    )
-    answer = await live.terminal.answer(question)
-    return isinstance(answer, Decision) and answer.choice == "yes" and answer.digest == request.digest
 
 
 def _list_not_started(works: Sequence[TaskSource]) -> None:
