@@ -30,8 +30,8 @@ from deputy.engine.budget import amount
 from deputy.engine.history import raw
 from deputy.engine.loop import Report, append_user_message, ask_person
 from deputy.engine.ports import BackendResult
-from deputy.engine.ports.durable import StepCancelled
 from deputy.engine.prompts import prompt
+from deputy.engine.timeouts import StepCancelled
 from deputy.engine.turn import out_of_budget
 
 if TYPE_CHECKING:

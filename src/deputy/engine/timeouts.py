@@ -1,4 +1,4 @@
-"""Timeouts that share one event-loop timer, because most never fire."""
+"""Timeouts that share one event-loop timer, because most never fire; and the cancellation of a step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
+
+    from deputy.core.events import Known
 
 
 @dataclass(slots=True, eq=False)
@@ -98,3 +100,11 @@ class _Timeout:
     def _stop(self) -> None:
         self._is_up = True
         self._task.cancel()
+
+
+class StepCancelled(asyncio.CancelledError):
+    """A cancellation that carries the step's event so far, to be recorded at the end of the run."""
+
+    def __init__(self, event: Known) -> None:
+        super().__init__()
+        self.event = event

@@ -29,8 +29,8 @@ from deputy.core.progress import Progress
 from deputy.engine.agent_context import AgentContext
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
-from deputy.engine.ports.durable import StepCancelled
 from deputy.engine.ports.model import is_metered
+from deputy.engine.timeouts import StepCancelled
 
 _THINKING_SECONDS = 1.0
 """The minimum interval between two thinking progress events."""

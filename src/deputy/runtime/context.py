@@ -29,7 +29,8 @@ from deputy.core.events import (
 from deputy.core.messages import is_unanswered
 from deputy.core.state import ASKED, BEGUN, prefix
 from deputy.engine.partial_result import PartialResult
-from deputy.engine.ports.durable import ApprovalVerdict, L, StepCancelled
+from deputy.engine.ports.durable import ApprovalVerdict, L
+from deputy.engine.timeouts import StepCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -13,8 +13,8 @@ from deputy.core.errors import DeputyError, Error
 from deputy.core.events import ModelCallBegun, ModelCallEnded, StepEnded, ToolCallBegun, ToolCallEnded
 from deputy.core.foreign_text import plain
 from deputy.core.progress import Progress, shown_head
-from deputy.engine.ports.durable import StepCancelled
 from deputy.engine.ports.observer import ObservedRun, ObservedStep, RunEnd, StepEnd
+from deputy.engine.timeouts import StepCancelled
 from deputy.processes.outgoing import process_redactor
 from deputy.runtime.context import as_value
 

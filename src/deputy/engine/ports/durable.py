@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, TypeVarTuple, overload
 
 if TYPE_CHECKING:
@@ -53,14 +52,6 @@ class World(Protocol):
     def random_string(self, letters: str, count: int) -> str:
         """A random string of `count` of these letters."""
         ...
-
-
-class StepCancelled(asyncio.CancelledError):
-    """A cancellation that carries the step's event so far, to be recorded at the end of the run."""
-
-    def __init__(self, event: Known) -> None:
-        super().__init__()
-        self.event = event
 
 
 class ApprovalVerdict(NamedTuple):
