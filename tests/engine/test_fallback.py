@@ -343,8 +343,8 @@ def test_a_programs_return_is_repaired_in_its_session_and_read_leniently(house: 
     outcome = house.one(Task(label="scout", prompt="Look around.", return_format="json"))
     assert isinstance(outcome, Completed), outcome
     assert (outcome.summary, outcome.backend) == ("So.", way.backend)
-    liberties = [warning for warning in outcome.warnings if "read" in warning]
-    assert liberties == [
+    corrections = [warning for warning in outcome.warnings if "read" in warning]
+    assert corrections == [
         "status: done read as completed",
         "session_id: read from the top level into metadata",
         "agent_type: read from the top level into metadata",

@@ -45,7 +45,7 @@ class Report(Struct, frozen=True, kw_only=True):
     error: Error | None = None
     returned: Return | None = None
     """The checked return, if the contract asks for one."""
-    liberties: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
     """Deviations from the contract that were accepted."""
 
 

@@ -99,7 +99,7 @@ async def _checked(
     problems = contract.weigh_evidence(checked.return_, facts, kind=options.kind or None, started_at=since)
     if problems:
         return None, problems
-    return structs.replace(report, returned=checked.return_, liberties=checked.liberties), ()
+    return structs.replace(report, returned=checked.return_, corrections=checked.corrections), ()
 
 
 async def collect_evidence(run: RunContext, key: str, paths: tuple[str, ...], folder: Folder) -> Sequence[FileFact]:

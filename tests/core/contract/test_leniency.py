@@ -19,7 +19,7 @@ def test_a_synonym_stands_for_its_status(word, status, made):
         checked = check(made(status=spelt), mode="lenient")
         assert checked.return_ is not None
         assert checked.return_.status == status
-        assert any(liberty.startswith("status: ") for liberty in checked.liberties)
+        assert any(correction.startswith("status: ") for correction in checked.corrections)
         assert not check(made(status=spelt)).is_valid
 
 
@@ -38,11 +38,11 @@ def test_no_word_stands_for_two_statuses_or_for_one_that_has_a_name():
 
 
 @pytest.mark.rule("contract.lenient")
-def test_every_liberty_taken_is_listed():
+def test_every_correction_taken_is_listed():
     output = {"status": "done", "summary": "x", "artifacts": ["a.md", {"path": "b.md"}], "session_id": "s"}
     checked = check(output, ExpectedReturn(session_id="s", agent_type="planner"), "lenient")
     assert checked.is_valid
-    assert checked.liberties == (
+    assert checked.corrections == (
         "status: done read as completed",
         "session_id: read from the top level into metadata",
         "metadata.agent_type: missing, taken to be planner",
@@ -52,8 +52,8 @@ def test_every_liberty_taken_is_listed():
 
 
 @pytest.mark.rule("contract.lenient")
-def test_a_return_without_a_duration_takes_no_liberty(made):
-    assert check(made(), mode="lenient").liberties == ()
+def test_a_return_without_a_duration_takes_no_correction(made):
+    assert check(made(), mode="lenient").corrections == ()
 
 
 def test_what_is_given_stays_as_it_is(made):
@@ -82,5 +82,5 @@ def test_a_summary_that_says_nothing_makes_no_error(made):
     ]
 
 
-def test_liberties_stay_short_whatever_was_returned(made):
-    assert len(check(made(artifacts=["a.md"] * 1000), mode="lenient").liberties) == 51
+def test_corrections_stay_short_whatever_was_returned(made):
+    assert len(check(made(artifacts=["a.md"] * 1000), mode="lenient").corrections) == 51

@@ -226,7 +226,7 @@ def test_what_lenient_reading_makes_is_a_return_by_the_strict_rules(value, expec
 
 @settings(deadline=None)
 @given(RETURNS, EXPECTED)
-def test_a_liberty_is_taken_only_where_it_is_needed(value, expected):
+def test_a_correction_is_taken_only_where_it_is_needed(value, expected):
     strict = check(value, expected)
     if strict.is_valid:
         assert check(value, expected, "lenient") == strict
@@ -245,8 +245,8 @@ def test_a_return_survives_being_written_and_read(made):
 def test_reading_a_report_parses_and_checks_it(made, expected):
     assert read(json.dumps(made()), expected).is_valid
     assert read("Done.", expected).problems[0].message == "Return is not valid JSON"
-    liberties = read(json.dumps(made(status="done")).replace("}]", "},]"), expected, "lenient").liberties
-    assert liberties == ("trailing commas were ignored", "status: done read as completed")
+    corrections = read(json.dumps(made(status="done")).replace("}]", "},]"), expected, "lenient").corrections
+    assert corrections == ("trailing commas were ignored", "status: done read as completed")
 
 
 @pytest.mark.rule("contract.check")

@@ -80,7 +80,7 @@ def test_of_several_objects_the_one_with_the_most_keys_is_meant():
 def test_several_that_could_be_meant_are_a_problem_and_lenient_reading_takes_the_last():
     text = f'{{"status": "failed", "summary": "b"}} {TEXT}'
     assert message_of(text) == "Return has 2 JSON objects: expected one"
-    assert parse(text, "lenient") == Parsed(value=VALUE, liberties=("the last of 2 objects was read",))
+    assert parse(text, "lenient") == Parsed(value=VALUE, corrections=("the last of 2 objects was read",))
 
 
 def test_parts_of_an_object_that_broke_off_are_not_taken_for_the_return():
@@ -94,10 +94,10 @@ def test_parts_of_an_object_that_broke_off_are_not_taken_for_the_return():
 @pytest.mark.rule("contract.lenient")
 def test_lenient_reading_forgives_trailing_commas_and_line_ends_in_texts():
     assert parse('{"a": ["x,]",],\n}', "lenient") == Parsed(
-        value={"a": ["x,]"]}, liberties=("trailing commas were ignored",)
+        value={"a": ["x,]"]}, corrections=("trailing commas were ignored",)
     )
     assert parse('{"a": "x\ny"}', "lenient") == Parsed(
-        value={"a": "x\ny"}, liberties=("line ends or control characters inside texts were accepted",)
+        value={"a": "x\ny"}, corrections=("line ends or control characters inside texts were accepted",)
     )
     assert message_of('{"a": [1,]}') == message_of('{"a": "x\ny"}') == NOT_JSON
 

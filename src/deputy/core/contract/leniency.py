@@ -59,7 +59,7 @@ AGENT_TYPE = "unknown"
 RECOMMENDATION = "Read the report, then decide whether to run the delegation again."
 
 
-Liberties = BoundedList[str]
+Corrections = BoundedList[str]
 
 _ARROWS = ("→", "->", ">", ",", "/")
 
@@ -68,25 +68,25 @@ def read_leniently(value: object, expected: ExpectedReturn) -> tuple[object, tup
     """A copy of the value in the form of the contract, as far as its meaning is clear, and the corrections."""
     if not isinstance(value, dict):
         return value, ()
-    liberties: Liberties = BoundedList(str)
-    given = _without_nulls(cast("Object", value), "", liberties)
-    _read_status(given, liberties)
-    _read_metadata(given, expected, liberties)
-    _read_next_steps(given, liberties)
-    _read_records(given, "artifacts", _read_artifact, liberties)
-    _read_records(given, "errors", _error_reader(_error_defaults(given)), liberties)
-    _read_absent_errors(given, liberties)
-    return given, liberties.all()
+    corrections: Corrections = BoundedList(str)
+    given = _without_nulls(cast("Object", value), "", corrections)
+    _read_status(given, corrections)
+    _read_metadata(given, expected, corrections)
+    _read_next_steps(given, corrections)
+    _read_records(given, "artifacts", _read_artifact, corrections)
+    _read_records(given, "errors", _error_reader(_error_defaults(given)), corrections)
+    _read_absent_errors(given, corrections)
+    return given, corrections.all()
 
 
-def _without_nulls(record: Object, at: str, liberties: Liberties) -> Object:
+def _without_nulls(record: Object, at: str, corrections: Corrections) -> Object:
     for name, value in record.items():
         if value is None:
-            liberties.add(f"{at}{quoted(name)}: null read as absent")
+            corrections.add(f"{at}{quoted(name)}: null read as absent")
     return {name: value for name, value in record.items() if value is not None}
 
 
-def _read_status(given: Object, liberties: Liberties) -> None:
+def _read_status(given: Object, corrections: Corrections) -> None:
     status = given.get("status")
     if not isinstance(status, str) or status in STATUSES:
         return
@@ -94,7 +94,7 @@ def _read_status(given: Object, liberties: Liberties) -> None:
     meant = _meanings().get("_".join(letters.split()))
     if meant is not None:
         given["status"] = meant
-        liberties.add(f"status: {quoted(status)} read as {meant}")
+        corrections.add(f"status: {quoted(status)} read as {meant}")
 
 
 @cache
@@ -103,21 +103,21 @@ def _meanings() -> dict[str, str]:
     return written | {status: status for status in STATUSES}
 
 
-def _read_metadata(given: Object, expected: ExpectedReturn, liberties: Liberties) -> None:
+def _read_metadata(given: Object, expected: ExpectedReturn, corrections: Corrections) -> None:
     metadata = given.get("metadata", {})
     if not isinstance(metadata, dict):
         return
-    metadata = _without_nulls(cast("Object", metadata), "metadata.", liberties)
+    metadata = _without_nulls(cast("Object", metadata), "metadata.", corrections)
     for name in METADATA:
         if name in given and name not in metadata:
             metadata[name] = given.pop(name)
-            liberties.add(f"{name}: read from the top level into metadata")
+            corrections.add(f"{name}: read from the top level into metadata")
     for name, kind in (("delegation_depth", int), ("duration_seconds", float)):
-        _read_number(metadata, name, kind, liberties)
-    _read_path(metadata, liberties)
+        _read_number(metadata, name, kind, corrections)
+    _read_path(metadata, corrections)
     if metadata and "agent_type" not in metadata:
         metadata["agent_type"] = _agent_type(metadata, expected)
-        liberties.add(f"metadata.agent_type: missing, taken to be {quoted(metadata['agent_type'])}")
+        corrections.add(f"metadata.agent_type: missing, taken to be {quoted(metadata['agent_type'])}")
     if metadata or "metadata" in given:
         given["metadata"] = metadata
 
@@ -128,7 +128,7 @@ def _agent_type(metadata: Object, expected: ExpectedReturn) -> str:
     return expected.agent_type or (last if isinstance(last, str) and last.strip() else AGENT_TYPE)
 
 
-def _read_number(metadata: Object, name: str, kind: type[int] | type[float], liberties: Liberties) -> None:
+def _read_number(metadata: Object, name: str, kind: type[int] | type[float], corrections: Corrections) -> None:
     written = metadata.get(name)
     if not isinstance(written, str) or len(written) > 20:
         return
@@ -136,61 +136,61 @@ def _read_number(metadata: Object, name: str, kind: type[int] | type[float], lib
         metadata[name] = kind(written)
     except ValueError:
         return
-    liberties.add(f"metadata.{name}: a number written as a string")
+    corrections.add(f"metadata.{name}: a number written as a string")
 
 
-def _read_path(metadata: Object, liberties: Liberties) -> None:
+def _read_path(metadata: Object, corrections: Corrections) -> None:
     written = metadata.get("delegation_path")
     if not isinstance(written, str):
         return
     arrow = next((arrow for arrow in _ARROWS if arrow in written), None)
     metadata["delegation_path"] = [name.strip() for name in written.split(arrow)] if arrow else [written.strip()]
-    liberties.add("metadata.delegation_path: a string read as a list")
+    corrections.add("metadata.delegation_path: a string read as a list")
 
 
-def _read_next_steps(given: Object, liberties: Liberties) -> None:
+def _read_next_steps(given: Object, corrections: Corrections) -> None:
     steps = given.get("next_steps")
     if isinstance(steps, list) and all(isinstance(step, str) for step in cast("list[object]", steps)):
         given["next_steps"] = "\n".join(cast("list[str]", steps))
-        liberties.add("next_steps: a list read as lines")
+        corrections.add("next_steps: a list read as lines")
 
 
 def _read_records(
-    given: Object, name: str, read: Callable[[object, str, Liberties], object], liberties: Liberties
+    given: Object, name: str, read: Callable[[object, str, Corrections], object], corrections: Corrections
 ) -> None:
     if name not in given:
         return
     records: object = given[name]
     if isinstance(records, str | dict):
         records = cast("list[object]", [records])
-        liberties.add(f"{name}: one item read as a list")
+        corrections.add(f"{name}: one item read as a list")
     if isinstance(records, list):
         given[name] = [
-            read(record, f"{name}[{at}]", liberties) for at, record in enumerate(cast("list[object]", records))
+            read(record, f"{name}[{at}]", corrections) for at, record in enumerate(cast("list[object]", records))
         ]
 
 
-def _read_artifact(given: object, at: str, liberties: Liberties) -> object:
+def _read_artifact(given: object, at: str, corrections: Corrections) -> object:
     if isinstance(given, str):
-        liberties.add(f"{at}: a bare path read as an artifact of type {ARTIFACT_TYPE}")
+        corrections.add(f"{at}: a bare path read as an artifact of type {ARTIFACT_TYPE}")
         return {"type": ARTIFACT_TYPE, "path": given}
     if not isinstance(given, dict):
         return given
-    artifact = _renamed(_without_nulls(cast("Object", given), f"{at}.", liberties), ARTIFACT_FIELDS, at, liberties)
-    _fill(artifact, "type", ARTIFACT_TYPE, at, liberties)
+    artifact = _renamed(_without_nulls(cast("Object", given), f"{at}.", corrections), ARTIFACT_FIELDS, at, corrections)
+    _fill(artifact, "type", ARTIFACT_TYPE, at, corrections)
     return artifact
 
 
-def _error_reader(defaults: Object) -> Callable[[object, str, Liberties], object]:
-    def read(given: object, at: str, liberties: Liberties) -> object:
+def _error_reader(defaults: Object) -> Callable[[object, str, Corrections], object]:
+    def read(given: object, at: str, corrections: Corrections) -> object:
         if isinstance(given, str):
-            liberties.add(f"{at}: a bare message read as an error of type {ERROR_TYPE}")
+            corrections.add(f"{at}: a bare message read as an error of type {ERROR_TYPE}")
             return {"message": given, **defaults}
         if not isinstance(given, dict):
             return given
-        error = _renamed(_without_nulls(cast("Object", given), f"{at}.", liberties), ERROR_FIELDS, at, liberties)
+        error = _renamed(_without_nulls(cast("Object", given), f"{at}.", corrections), ERROR_FIELDS, at, corrections)
         for name, value in defaults.items():
-            _fill(error, name, value, at, liberties)
+            _fill(error, name, value, at, corrections)
         return error
 
     return read
@@ -206,25 +206,25 @@ def _error_defaults(given: Object) -> Object:
     }
 
 
-def _read_absent_errors(given: Object, liberties: Liberties) -> None:
+def _read_absent_errors(given: Object, corrections: Corrections) -> None:
     """Use the summary as the error of a return that is not completed and has no errors."""
     summary = given.get("summary")
     if given.get("status") not in STATUSES[1:] or given.get("errors", []) != []:
         return
     if isinstance(summary, str) and summary.strip():
         given["errors"] = [{"message": summary, **_error_defaults(given)}]
-        liberties.add("errors: none given, the summary read as one")
+        corrections.add("errors: none given, the summary read as one")
 
 
-def _renamed(record: Object, names: dict[str, str], at: str, liberties: Liberties) -> Object:
+def _renamed(record: Object, names: dict[str, str], at: str, corrections: Corrections) -> Object:
     for written, meant in names.items():
         if written in record and meant not in record:
             record[meant] = record.pop(written)
-            liberties.add(f"{at}.{written}: read as {meant}")
+            corrections.add(f"{at}.{written}: read as {meant}")
     return record
 
 
-def _fill(record: Object, name: str, value: object, at: str, liberties: Liberties) -> None:
+def _fill(record: Object, name: str, value: object, at: str, corrections: Corrections) -> None:
     if name not in record:
         record[name] = value
-        liberties.add(f"{at}.{name}: missing, taken to be {quoted(value)}")
+        corrections.add(f"{at}.{name}: missing, taken to be {quoted(value)}")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def check(value: object, expected: ExpectedReturn | None = None, mode: Mode = "strict") -> CheckedReturn[Return]:
     """The value as a `Return`, or all its problems."""
     expected = expected or ExpectedReturn()
-    value, liberties = read_leniently(value, expected) if mode == "lenient" else (value, ())
+    value, corrections = read_leniently(value, expected) if mode == "lenient" else (value, ())
     found = ContractFindings()
     if is_object(value):
         _check_fields(value, expected, found)
@@ -53,7 +53,7 @@ def check(value: object, expected: ExpectedReturn | None = None, mode: Mode = "s
         return_=_made(value) if is_object(value) and not problems else None,
         problems=problems,
         warnings=found.warnings.all(),
-        liberties=liberties,
+        corrections=corrections,
     )
 
 
@@ -290,4 +290,8 @@ def read(
     if isinstance(parsed, ContractProblem):
         return CheckedReturn(return_=None, problems=(parsed,))
     checked = check(parsed.value, expected, mode) if schema is None else check_schema(parsed.value, schema)
-    return structs.replace(checked, liberties=(*parsed.liberties, *checked.liberties)) if parsed.liberties else checked
+    return (
+        structs.replace(checked, corrections=(*parsed.corrections, *checked.corrections))
+        if parsed.corrections
+        else checked
+    )

@@ -127,7 +127,7 @@ class Parsed(Struct, frozen=True, kw_only=True):
     """The JSON value of a report, and the corrections made to read it."""
 
     value: Any
-    liberties: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
 
 
 def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = RETURN_KEYS) -> Parsed | ContractProblem:
@@ -189,8 +189,8 @@ class _Choice:
         if self.last is None or self.is_clear:
             return self.last
         if mode == "lenient" and isinstance(self.last, Parsed):
-            liberty = f"the last of {self.count:,} objects was read"
-            return Parsed(value=self.last.value, liberties=(*self.last.liberties, liberty))
+            correction = f"the last of {self.count:,} objects was read"
+            return Parsed(value=self.last.value, corrections=(*self.last.corrections, correction))
         return _problem(f"Return has {self.count:,} JSON objects: expected one", "Return one object and nothing else.")
 
 
@@ -239,12 +239,12 @@ def _decode_loosely(text: str) -> Parsed | ContractProblem | _NotJson:
     reading = _decode(tidied, allow_controls=True)
     if not isinstance(reading, Parsed):
         return reading
-    liberties: list[str] = []
+    corrections: list[str] = []
     if tidied != text:
-        liberties.append("trailing commas were ignored")
+        corrections.append("trailing commas were ignored")
     if isinstance(_decode(tidied), _NotJson):
-        liberties.append("line ends or control characters inside texts were accepted")
-    return Parsed(value=reading.value, liberties=tuple(liberties))
+        corrections.append("line ends or control characters inside texts were accepted")
+    return Parsed(value=reading.value, corrections=tuple(corrections))
 
 
 @cache

@@ -72,7 +72,7 @@ class CheckedReturn(Struct, Generic[T], frozen=True, kw_only=True):
     return_: T | None
     problems: tuple[ContractProblem, ...] = ()
     warnings: tuple[str, ...] = ()
-    liberties: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
 
     @property
     def is_valid(self) -> bool:

@@ -153,7 +153,7 @@ def fitted(line: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun: `1 run`, `2 runs`, `3 liberties`."""
+    """A number with its noun: `1 run`, `2 runs`, `3 corrections`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
 

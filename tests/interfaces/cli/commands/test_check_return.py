@@ -70,7 +70,7 @@ def test_the_corpus_is_whole_and_says_different_things():
     for case in output:
         assert case.get("lenient") != case["strict"]
         assert {problem["rule"] for problem in case["strict"]["problems"]} <= RULES
-        assert case["strict"]["liberties"] == []
+        assert case["strict"]["corrections"] == []
 
 
 def test_a_valid_return_is_shown_with_its_summary_and_files(run):
@@ -108,7 +108,7 @@ def test_leniency_is_offered_exactly_where_it_would_help(run):
     assert hint not in run(GOOD)[1]
     code, out, _ = run({**GOOD, "status": "done"}, "--lenient")
     assert code == 0
-    assert "1 liberty:\n  status: done read as completed\n" in out
+    assert "1 correction:\n  status: done read as completed\n" in out
     assert hint not in out
 
 

@@ -48,7 +48,7 @@ WIDTH = 80
 @click.option("--kind", metavar="KIND", help="The command; after research, plan or implement, artifacts are needed.")
 @click.option("--lenient", is_flag=True, help="Accept common deviations, and list each correction.")
 @click.option("--schema", metavar="FILE", help="A JSON Schema to check instead of the usual form.")
-@with_console("Print JSON: valid, problems, warnings, liberties, return.")
+@with_console("Print JSON: valid, problems, warnings, corrections, return.")
 def command(
     console: Console,
     file: str,
@@ -98,7 +98,7 @@ def _form(checked: CheckedReturn[Any]) -> dict[str, Any]:
         "valid": checked.is_valid,
         "problems": [{"rule": problem.rule, "message": problem.message} for problem in checked.problems],
         "warnings": checked.warnings,
-        "liberties": checked.liberties,
+        "corrections": checked.corrections,
         "return": checked.return_,
     }
 
@@ -113,7 +113,7 @@ def _lines(checked: CheckedReturn[Any]) -> Iterator[str]:
             yield _wrapped(f"{problem.message}  [{problem.rule}]", "  ")
             if problem.remedy:
                 yield _wrapped(problem.remedy, "    ")
-    for title, items in (("warning", checked.warnings), ("liberty", checked.liberties)):
+    for title, items in (("warning", checked.warnings), ("correction", checked.corrections)):
         if items:
             yield f"\n{counted(len(items), title)}:"
             yield from (_wrapped(item, "  ") for item in items)
