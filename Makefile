@@ -75,7 +75,7 @@ bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importi
 	@$(BIN)/python bench/mcp_start.py
 
 kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of subtasks, and at the stages of a command
-	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py tests/engine/test_subtask_kill.py tests/project_tasks/test_kill.py
+	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_recover_kill.py tests/engine/test_subtasks_kill.py tests/project_tasks/test_orchestrator_kill.py
 
 TIMES ?= 20
 evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.journal.conftest import fill, requested
-from tests.journal.test_damage import PAGE, leave, reader_of
+from tests.journal.sqlite.test_sqlite_queries_damage import PAGE, leave, reader_of
 
 from deputy.core.errors import Error, StorageBusy, StorageCorrupt
 from deputy.core.events import Noted, Record

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engine.conftest import ALL, House, call, talk, turn
-from tests.engine.test_agents import user as user
+from tests.engine.test_agent_context import user as user
 
 from deputy.core.approval import Decision
 from deputy.core.events import ANSWER, APPROVAL, QuestionAnswered, QuestionAsked, RunOpened

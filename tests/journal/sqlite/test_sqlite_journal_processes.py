@@ -19,7 +19,7 @@ from deputy.journal.registry import list_runs
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
-WRITER = Path(__file__).with_name("writer.py")
+WRITER = Path(__file__).parents[1] / "writer.py"
 
 
 def start(home: Path, run: str, *options: str) -> subprocess.Popen[str]:

@@ -103,7 +103,7 @@ def test_what_a_killed_run_had_asked_is_answered_from_any_terminal(house, before
 
 # --- kill -9 between the answer and the approved call -----------------------------------------------------------------
 
-KILLED = Path(__file__).parents[2] / "project_tasks" / "killed.py"
+KILLED = Path(__file__).parents[3] / "project_tasks" / "killed.py"
 TOOL_CALLS, CALL, CLAIM = "deputy.engine.tool_calls", "deputy.engine.call", "deputy.project_tasks.claim"
 
 
