@@ -115,10 +115,17 @@ class Deputy:
         results = await self._await_call(session_id, self.results(session_id))
         return tuple(result.outcome for result in results)
 
-    async def run(self, prompt: str, *, agent: str | None = None) -> Outcome:
-        """Run a parent agent with every tool, including Delegate; `agent` names an agent definition."""
+    async def run(
+        self,
+        prompt: str,
+        *,
+        agent: str | None = None,
+        tools: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> Outcome:
+        """Run a parent agent with every tool, including Delegate, or only `tools`; `agent` names a definition."""
         check_prompt(prompt)
-        session_id = await self.start(prompt, agent=agent)
+        session_id = await self.start(prompt, agent=agent, tools=tools, timeout=timeout)
         return await self._await_call(session_id, self.outcome(session_id))
 
     async def refine(
@@ -128,12 +135,13 @@ class Deputy:
         *,
         rounds: int = MAX_ROUNDS,
         tools: Sequence[str] | None = None,
+        timeout: float | None = None,
     ) -> Refined:
         """Repeat work and evaluation until the result is accepted; a text as evaluator is an agent's criteria.
 
-        The budget covers all rounds. The director has read-only tools unless `tools` names others.
+        The budget and `timeout` cover all rounds. The director has read-only tools unless `tools` names others.
         """
-        session_id = await self.start_refining(task, evaluator, rounds=rounds, tools=tools)
+        session_id = await self.start_refining(task, evaluator, rounds=rounds, tools=tools, timeout=timeout)
         return await self._await_call(session_id, self.refined(session_id))
 
     async def start_refining(
@@ -143,12 +151,15 @@ class Deputy:
         *,
         rounds: int = MAX_ROUNDS,
         tools: Sequence[str] | None = None,
+        timeout: float | None = None,
     ) -> str:
         """Start a refinement without waiting for it; return the session id."""
         arguments = arguments_of(
             task, evaluator, rounds=rounds, tools=tools, known=self._known, workspace=self._options.root
         )
-        return await self._submit({}, command=REFINE, prompt=task, arguments=arguments)
+        # Without a given limit, the rounds limit a refinement.
+        seconds = None if timeout is None else self._settings.seconds(REFINE, timeout)
+        return await self._submit({}, command=REFINE, prompt=task, arguments=arguments, seconds=seconds)
 
     async def refined(self, session_id: str) -> Refined:
         """Wait for the end of a refinement, and return all its rounds."""
@@ -163,20 +174,17 @@ class Deputy:
         notes: str = "",
         approval_timeout_seconds: float | None = None,
         agent: str | None = None,
+        tools: Sequence[str] | None = None,
+        timeout: float | None = None,
     ) -> str:
         """Start a prompt or many tasks without waiting for them; return the session id.
 
         With `must_ask`, the tasks wait for one approval: by the `answer` callback, `approve`, or `deputy approve ID`.
-        The approval shows `notes`. After `approval_timeout_seconds` it counts as denied. `agent` names the definition
-        for a prompt; tasks name their own.
+        The approval shows `notes`. After `approval_timeout_seconds` it counts as denied. `agent`, `tools` and `timeout`
+        are those of a prompt; tasks name their own.
         """
         if isinstance(work, str):
-            check_prompt(work)
-            role = await self._resolver.role(agent, "agent")
-            asked = None if role is None else role.seconds
-            seconds = self._settings.seconds(RUN, asked)
-            more = await self._runtime.servers.every()
-            return await self._submit(more, command=RUN, prompt=work, role=role, seconds=seconds)
+            return await self._start_prompt(work, agent, tools, timeout)
         concurrency = self._settings.concurrency if concurrency is None else concurrency
         check_concurrency(concurrency)
         check_tasks(work)
@@ -368,8 +376,9 @@ class Deputy:
             tasks=TaskFile(self._options.root),
             settings=self._settings,
             workspace=self._options.root,
-            choose_model=self.models.for_role,
+            choose_model=self.models.for_command,
             missing_backend=self.models.missing_backend,
+            budget=self._grant.budget,
             approval=self._runtime.services.approval,
             preview=lambda task: self.preview((task,), concurrency=1),
             sync_tasks=self._sync_tasks,
@@ -400,6 +409,21 @@ class Deputy:
         return AgentResolver(
             of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known
         )
+
+    async def _start_prompt(
+        self, prompt: str, agent: str | None, tools: Sequence[str] | None, timeout: float | None
+    ) -> str:
+        """Start a parent agent; given tools and a given time limit replace those of its definition."""
+        check_prompt(prompt)
+        role = await self._resolver.role(agent, "agent")
+        seconds = self._settings.seconds(RUN, role.seconds if timeout is None and role is not None else timeout)
+        if tools is None:
+            more = await self._runtime.servers.every()
+            return await self._submit(more, command=RUN, prompt=prompt, role=role, seconds=seconds)
+        names = await self._resolver.named(tools)
+        role = None if role is None else structs.replace(role, tools=names)
+        grant = structs.replace(self._grant, tools=names)
+        return await self._submitter.submit(grant, command=RUN, prompt=prompt, role=role, seconds=seconds)
 
     async def _until_it_asks(self, session_id: str) -> None:
         """Wait until the run has recorded its question, so that it can be answered."""

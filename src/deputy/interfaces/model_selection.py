@@ -47,6 +47,13 @@ class ModelSelection:
         own = None if role is None or self._options.model is not None else role.model
         return own or (await self.default()).model
 
+    async def for_command(self, role: Role) -> str:
+        """The model of a task command; it has a price if the cost is capped."""
+        model = await self.for_role(role)
+        if self._options.budget is not None:
+            self.check_cost(self._options.budget, model, "budget.cost")
+        return model
+
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None when there is a key."""
         return self._runtime.models.missing_key(model)
@@ -85,7 +92,8 @@ class ModelSelection:
         for name in dict.fromkeys(task.model or default for task in tasks):
             candidate = await self.backend_for(name)
             used[name] = name if candidate is None else candidate.model
-        return cost_ceiling(tasks, lambda task: self.prices_of(used[task.model or default])).text
+        left = None if self._options.budget is None else self._options.budget.cost
+        return cost_ceiling(tasks, lambda task: self.prices_of(used[task.model or default]), left).text
 
     async def check_costs(self, tasks: Sequence[Task], budget: Budget) -> None:
         """Refuse cost limits for models without known prices, before anything is approved or spent."""

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from deputy.core.contract import schema_of
 from deputy.core.errors import UsageError
-from deputy.core.request import READ_ONLY_TOOLS
+from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS
 from deputy.core.task import DELEGATE, NoRole, Role, in_role
 from deputy.interfaces.validation import check_task, check_tools
 from deputy.tools.mcp_servers import PREFIX
@@ -85,6 +85,16 @@ class AgentResolver:
                 raise UsageError(field, name, reason)
             case Role() as role:
                 return role
+
+    async def named(self, tools: Sequence[str]) -> frozenset[str]:
+        """These tools, with those of the MCP servers among them; UsageError if one is unknown or not granted."""
+        own = [name for name in tools if not name.startswith(PREFIX)]
+        check_tools(own, self._known, "tools")
+        served = await self._servers.named(tools)
+        names = frozenset(own) | frozenset(served)
+        if beyond := names - self._grant.tools - self.allowed(served) - ALWAYS_GRANTED:
+            raise UsageError("tools", min(beyond), "this Deputy may not grant it; see `allow`")
+        return names
 
     def allowed(self, more: dict[str, bool]) -> frozenset[str]:
         """The tools of MCP servers that the caller may grant: those that only read, or all if it has every tool."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.effective_settings import EffectiveSettings
+    from deputy.core.limits import Budget
     from deputy.core.task import TaskOptions
     from deputy.engine.agent_context import Approval
     from deputy.engine.ports import Agents, Engine
@@ -48,6 +49,8 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
     """A new task, which is added for the command, and removed again if the command is not approved."""
     prompt: str = ""
     seconds: float | None = None
+    tools: tuple[str, ...] | None = None
+    """The agent's tools, instead of those of its definition; only tools of the command."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -71,6 +74,8 @@ class CommandContext:
     choose_model: Callable[[Role], Awaitable[str]]
     missing_backend: Callable[[str], Awaitable[str | None]]
     """The provider of a model that has no key and no program; None when it can be used."""
+    budget: Budget
+    """The caps of one command."""
     approval: Approval
     preview: Callable[[Task], Awaitable[ApprovalRequest]]
     """The approval request for a task, with its cost."""
@@ -145,13 +150,16 @@ async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCom
             model = await context.choose_model(role)
     if (provider := await context.missing_backend(model)) is not None:
         raise UsageError("--model", model, f"{cannot_spawn(model, provider)}; `deputy doctor` says what to set")
-    grant = _grant(prepared)
+    grant = _grant(prepared, context.budget)
+    if others := [one for one in request.tools or () if one not in grant.tools]:
+        raise UsageError("--tools", others[0], f"{request.command} has only {', '.join(command.tools)}")
     asked = Task(
         label=_label(prepared),
         prompt=_prompt(prepared),
         model=model,
         agent=role.name,
         max_output_tokens=PARENT_OUTPUT_TOKENS,
+        tools=request.tools,
         timeout=_within(prepared.seconds, role.seconds if request.seconds is None else None),
         return_format="json",
     )
@@ -172,7 +180,7 @@ async def listed(routed: RoutedCommand, context: CommandContext) -> RoutedComman
     request = structs.replace(request, number=added.number, draft=None)
     prepared = structs.replace(routed.prepared, request=request, task=added)
     task = structs.replace(routed.task, label=_label(prepared), prompt=_prompt(prepared))
-    return structs.replace(routed, prepared=prepared, task=task, grant=_grant(prepared))
+    return structs.replace(routed, prepared=prepared, task=task, grant=_grant(prepared, context.budget))
 
 
 async def register_and_delegate(
@@ -239,10 +247,10 @@ def _label(prepared: PreparedCommand) -> str:
     return command if task is None else f"{command}-{task.number}"
 
 
-def _grant(prepared: PreparedCommand) -> Grant:
+def _grant(prepared: PreparedCommand, budget: Budget) -> Grant:
     command, folder = prepared.command, prepared.folder
     places = {"anywhere": None, "work folder": (folder,) if folder else (), "nowhere": ()}
-    return Grant(tools=frozenset(command.tools), writable=places[command.writes], work_folder=folder)
+    return Grant(tools=frozenset(command.tools), budget=budget, writable=places[command.writes], work_folder=folder)
 
 
 def _prompt(prepared: PreparedCommand) -> str:

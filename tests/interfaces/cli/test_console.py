@@ -1,11 +1,15 @@
 import io
+import math
 import os
 import sys
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.console import read_source, read_text
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
+from deputy.interfaces.cli.console import RunOptions, read_source, read_text, with_run_options
 
 
 def test_a_file_is_read_whole(tmp_path):
@@ -44,3 +48,60 @@ def test_a_file_over_the_bound_is_refused(tmp_path):
     with pytest.raises(UsageError, match="larger than the limit of 1 MiB"):
         read_source(str(file), limit_bytes=1_048_576)
     assert len(read_source(str(file), limit_bytes=2_000_000)) == 2_000_000
+
+
+# --- the options of a run ---------------------------------------------------------------------------------------------
+
+
+def options(*arguments: str) -> RunOptions:
+    found: list[RunOptions] = []
+
+    @click.command()
+    @with_run_options("budget", "timeout", "tools")
+    def command(options: RunOptions) -> None:
+        found.append(options)
+
+    if (failure := CliRunner().invoke(command, arguments).exception) is not None:
+        raise failure
+    return found[0]
+
+
+HALF = NANOS_PER_DOLLAR // 2
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("0.50", Budget(cost=HALF)),
+        ("$0.50", Budget(cost=HALF)),
+        ("cost=0.5", Budget(cost=HALF)),
+        ("tokens=100000", Budget(tokens=100_000)),
+        ("cost=$0.5, tokens=100000, requests=20", Budget(cost=HALF, tokens=100_000, requests=20)),
+        ("10000", Budget(cost=10_000 * NANOS_PER_DOLLAR)),
+    ],
+)
+def test_a_budget_is_dollars_or_named_caps(text, budget):
+    assert options("--budget", text).budget == budget
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "nan", "inf", "half", "0.5,0.6", "tokens=1.5", "tokens=0", "turns=3", "cost=1,cost=2"]
+)
+def test_a_budget_that_is_none_is_refused_with_the_form(text):
+    with pytest.raises(UsageError, match=r"--budget: found .*; give dollars, like 0.50, or any of cost, tokens"):
+        options("--budget", text)
+
+
+@pytest.mark.parametrize("text", ["10000.01", "500000", "cost=500000"])
+def test_more_than_ten_thousand_dollars_is_refused_with_the_unit(text):
+    with pytest.raises(UsageError, match=r"a cost is in US dollars, at most 10,000; write tokens like tokens=100000"):
+        options("--budget", text)
+
+
+def test_a_time_limit_is_above_zero_and_tools_are_a_list():
+    assert options("--timeout", "1.5", "--tools", "Read, Grep,").timeout == 1.5
+    assert options("--tools", "Read, Grep,").tools == ("Read", "Grep")
+    assert options().tools is None
+    for seconds in (0, -1, math.nan):
+        with pytest.raises(UsageError, match=r"--timeout: found .*; give a number of seconds above 0"):
+            options("--timeout", str(seconds))

@@ -13,6 +13,7 @@ import click
 from msgspec import Struct
 
 from deputy.core.errors import StorageError, UnknownRun, UsageError
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import outgoing_json, plain, terminal_width
 
@@ -29,10 +30,65 @@ _CODES = {"completed": 0, "failed": 1, "partial": PARTIAL, "blocked": 5, "reject
 _LIMIT_BYTES = 64 * 1024 * 1024
 
 _DIRECTORY = click.Path(exists=True, file_okay=False)
+_BUDGET = "give dollars, like 0.50, or any of cost, tokens and requests, like cost=0.50,tokens=100000,requests=20"
+
+
+def _read_budget(_context: click.Context, _option: click.Parameter, text: str | None) -> Budget | None:
+    """The caps in a text like `0.50`, `$0.50` or `cost=0.50,tokens=100000,requests=20`."""
+    if text is None:
+        return None
+    caps: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.rpartition("=")
+        name = name.strip() or "cost"
+        try:
+            cap = float(value.strip().removeprefix("$")) if name == "cost" else int(value)
+        except ValueError:
+            cap = 0
+        if name not in ("cost", "tokens", "requests") or name in caps or not 0 < cap < float("inf"):
+            raise UsageError("--budget", text, _BUDGET)
+        caps[name] = cap
+    cost = caps.pop("cost", None)
+    if cost is not None and cost > 10_000:
+        raise UsageError("--budget", text, "a cost is in US dollars, at most 10,000; write tokens like tokens=100000")
+    counts: Any = caps
+    return Budget(cost=None if cost is None else round(cost * NANOS_PER_DOLLAR), **counts)
+
+
+def _read_timeout(_context: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
+    if seconds is not None and not seconds > 0:
+        raise UsageError("--timeout", seconds, "give a number of seconds above 0")
+    return seconds
+
+
+def _read_names(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "model": (("--model",), {"metavar": "M", "help": "provider:model or an alias; a task's own model wins."}),
     "workspace": (("--workspace",), {"default": ".", "type": _DIRECTORY, "help": "The folder that subagents see."}),
-    "timeout": (("--timeout",), {"type": float, "metavar": "SECONDS", "help": "Time limit, up to the maximum."}),
+    "budget": (
+        ("--budget",),
+        {
+            "metavar": "CAPS",
+            "callback": _read_budget,
+            "help": "The most it may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
+        },
+    ),
+    "timeout": (
+        ("--timeout",),
+        {
+            "type": float,
+            "metavar": "SECONDS",
+            "callback": _read_timeout,
+            "help": "Time limit, up to the maximum.",
+        },
+    ),
+    "tools": (
+        ("--tools",),
+        {"metavar": "A,B", "callback": _read_names, "help": "The tools, instead of the read-only ones."},
+    ),
     "yes": (("-y", "--yes"), {"is_flag": True, "help": "Approve everything without asking."}),
     "no_fallback": (
         ("--no-fallback",),
@@ -43,7 +99,9 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
-SPAWN_OPTIONS = ("model", "workspace", "yes", "no_fallback", "no_inline", "events")
+LIMIT_OPTIONS = ("budget", "timeout", "tools")
+"""The options that limit what a run may use."""
+SPAWN_OPTIONS = ("model", "workspace", *LIMIT_OPTIONS, "yes", "no_fallback", "no_inline", "events")
 """The options of commands that start subagents."""
 
 
@@ -52,7 +110,9 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
     model: str | None = None
     workspace: str | None = "."
+    budget: Budget | None = None
     timeout: float | None = None
+    tools: tuple[str, ...] | None = None
     yes: bool = False
     no_fallback: bool = False
     no_inline: bool = False

@@ -100,7 +100,7 @@ class LiveRun:
 
 @asynccontextmanager
 async def open_live_run(
-    console: Console, options: RunOptions, stop: asyncio.Event, *, waits: bool = False, **more: Any
+    console: Console, options: RunOptions, stop: asyncio.Event, *, waits: bool = False
 ) -> AsyncGenerator[LiveRun]:
     """Open a Deputy for a command; with `waits` and no terminal, approvals wait instead of being refused."""
     settings = load_effective_settings(str(options.workspace))
@@ -112,6 +112,7 @@ async def open_live_run(
         async with Deputy(
             options.model,
             workspace=options.workspace or ".",
+            budget=options.budget,
             watch=subscribers.emit,
             observer=observer,
             approval=approval,
@@ -120,7 +121,6 @@ async def open_live_run(
             rules=settings,
             fallback=False if options.no_fallback else None,
             inline=False if options.no_inline else None,
-            **more,
         ) as deputy:
             yield LiveRun(
                 deputy=deputy,

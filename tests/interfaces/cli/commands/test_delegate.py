@@ -177,6 +177,33 @@ def test_a_cap_on_cost_that_cannot_be_kept_is_refused_before_anybody_is_asked(ho
     assert "Start 2 subagents" not in run.stderr
 
 
+@pytest.mark.rule("budget")
+def test_the_budget_option_caps_all_tasks_together_and_the_approval_shows_it(house):
+    noting = {"calls": [{"name": "Note", "arguments": {"content": "Found."}}]}
+    model = house.script("two", {"times": 2, "turns": [noting, {"text": "Done."}]})
+    tasks = ("-t", "a=x", "-t", "b=y", "--concurrency", "1")
+    run = house.run("delegate", *tasks, "--model", model, "--budget", "requests=3", "--yes", "--json")
+    form = json.loads(run.stdout)
+    assert [one["status"] for one in form["results"]] == ["ok", "partial"], run.stderr
+    assert form["results"][1]["error"]["type"] == "budget"
+    with provider() as server:
+        asked = house.run("delegate", *tasks, "--model", MODEL, "--budget", "0.25", **server.environ)
+    assert "  cost: at most $0.25" in asked.stderr
+
+
+def test_the_options_give_tools_and_a_time_limit_to_tasks_that_name_none(house):
+    call = json.dumps([{"label": "a", "prompt": "x"}, {"label": "b", "prompt": "x", "tools": ["Glob"], "timeout": 7}])
+    given = ("--tools", "Read,Write", "--timeout", "90")
+    run = house.run("delegate", "--tasks", "-", "--model", "offline:scout", *given, stdin=call)
+    assert run.returncode == 6
+    shown = [line.strip() for line in run.stderr.splitlines()]
+    assert [line for line in shown if " tools: " in line] == ["task 1 tools: Read, Write", "task 2 tools: Glob"]
+    assert [line.partition(", ")[0] for line in shown if " limits: " in line] == [
+        "task 1 limits: at most 90 s",
+        "task 2 limits: at most 7 s",
+    ]
+
+
 @pytest.mark.rule("delegate.approve")
 def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     with provider() as server:

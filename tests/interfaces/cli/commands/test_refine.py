@@ -108,6 +108,20 @@ def test_what_cannot_work_is_a_usage_error_before_anything_is_spent(
     assert deputy(project, "ps", "--all", "--json").stdout == '{\n  "delegations": []\n}\n'
 
 
+def test_the_budget_and_the_time_limit_are_those_of_all_rounds(project: Path):
+    check = ("--evaluator-script", "./check.sh", "9")
+    capped = run(project, "Count.", "--model", "script:script.json", "--budget", "requests=1", "--json", *check)
+    ended = json.loads(capped.stdout)
+    assert (ended["ending"], len(ended["rounds"])) == ("stopped", 1)
+    assert ended["outcome"]["errors"][0]["type"] == "budget"
+    slow = [{"text": "one"}, {"text": "late", "delay_seconds": 600}, {"text": "Out of time."}]
+    (project / "script.json").write_text(json.dumps({"conversations": [{"turns": slow}]}))
+    late = run(project, "Count.", "--model", "script:script.json", "--timeout", "6", "--json", *check)
+    ended = json.loads(late.stdout)
+    assert (ended["ending"], len(ended["rounds"])) == ("stopped", 1), late.stderr
+    assert ended["outcome"]["errors"][0]["type"] == "timeout"
+
+
 @pytest.mark.rule("delegate.cancel")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_stops_it_is_told_how_to_go_on(project: Path, number: int):

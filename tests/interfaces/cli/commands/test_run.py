@@ -200,6 +200,22 @@ def test_it_works_by_the_definition_of_an_agent(house):
     assert (outcome["report"], outcome["delegation_path"]) == ("A verse.", ["orchestrator", "poet"])
 
 
+def test_it_has_only_the_tools_the_time_and_the_budget_of_the_options(house):
+    turns = [{"calls": [RUN]}, {"calls": [RUN]}, {"text": "Done."}]
+    model = house.script("parent", {"turns": turns})
+    run = house.run(
+        *("run", "do it", "--model", model, "--json", "--yes"),
+        *("--tools", "Read,Grep", "--timeout", "7", "--budget", "requests=2"),
+    )
+    outcome = json.loads(run.stdout)
+    assert (outcome["status"], outcome["errors"][0]["type"]) == ("partial", "budget"), run.stderr
+    assert not (house.workspace / "made.txt").exists()
+    assert json.loads(house.run("show", outcome["session_id"], "--json").stdout)["timeout"] == 7
+    unknown = house.run("run", "do it", "--model", model, "--tools", "Read,Nope")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "tools: found 'Nope'; unknown tool" in unknown.stderr
+
+
 def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_later(house):
     define(house, "poet", "You are a poet.")
     path = house.workspace / ".deputy" / "agents" / "poet.md"

@@ -208,6 +208,22 @@ def test_more_time_than_the_maximum_is_refused_with_the_maximum(tasks):
     assert len(statuses(tasks)) == 3
 
 
+@pytest.mark.rule("budget")
+def test_a_command_takes_a_budget_and_tools_among_its_own(tasks):
+    model = tasks.script("capped", {"turns": [{"calls": [writing("001_one")]}, {"text": "Enough."}]})
+    run = tasks.run("research", "1", "--yes", "--budget", "requests=1", "--model", model, "--json")
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["errors"][0]["type"]) == (4, "budget")
+    shown = tasks.run("research", "2", "--tools", "Read,Write", "--budget", "0.5", "--model", "offline:scout")
+    assert "  task 1 tools: Read, Write" in shown.stderr
+    beyond = tasks.run("research", "2", "--yes", "--tools", "Read,Run", "--model", model)
+    assert (beyond.returncode, beyond.stdout) == (2, "")
+    assert "--tools: found 'Run'; research has only Read, Grep," in beyond.stderr
+    priced = tasks.run("research", "2", "--yes", "--budget", "0.5", "--model", model)
+    assert priced.returncode == 2
+    assert "budget.cost: found $0.5; no price is known for script:" in priced.stderr
+
+
 @pytest.mark.rule("time.partial")
 def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
     folder, path = "001_one", REPORT.format(folder="001_one")

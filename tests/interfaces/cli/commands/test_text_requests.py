@@ -253,6 +253,16 @@ def test_the_requests_of_a_text_run_in_its_order_on_whatever_is_installed(house,
     assert "[AWAITING_HUMAN_INPUT]" in programs.calls()[0].stdin
 
 
+def test_requests_have_the_budget_the_time_and_the_tools_of_the_options(house):
+    given = ("--budget", "0.25", "--timeout", "90", "--tools", "Read,Write", "--model", "offline:scout")
+    run = house.run("exec", "-", *given, stdin=PROSE, ANTHROPIC_API_KEY="x")
+    assert run.returncode == 6
+    shown = [line.strip() for line in run.stderr.splitlines()]
+    assert "cost: at most $0.25" in shown
+    assert "task 1 tools: Read, Write" in shown
+    assert any(line.startswith("task 1 limits: at most 90 s") for line in shown)
+
+
 def test_together_the_results_keep_the_order_of_the_text(house, programs):
     programs.play(ScriptedTurn(text="It parses.", delay_seconds=0.5))
     done = house.run("exec", "-", "--yes", "--parallel", stdin=TWO)

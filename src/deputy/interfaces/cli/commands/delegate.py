@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from deputy.core.approval import ApprovalRequest
     from deputy.core.effective_settings import ApprovalPolicy
     from deputy.core.results import Result
+    from deputy.core.task import Task
     from deputy.interfaces.view.event_lines import EventLines
+
+CALL_HELP = {
+    "budget": "The most that all tasks may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
+    "timeout": "Time limit of each task that has none.",
+    "tools": "Tools of each task that names none, instead of the read-only ones.",
+}
 
 EXAMPLES = f"""\b
 Examples:
@@ -66,7 +73,7 @@ Exit codes:
 @click.option("--agent", metavar="NAME", help="The agent for the -t tasks; `deputy agents` lists them.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
-@with_run_options(*SPAWN_OPTIONS)
+@with_run_options(*SPAWN_OPTIONS, **CALL_HELP)
 @with_console("The same as --return json.")
 def command(
     console: Console,
@@ -80,7 +87,7 @@ def command(
 ) -> int:
     """Give tasks to subagents and print their results.
 
-    Subagents work in parallel and only read the workspace, unless a task in a
+    Subagents work in parallel and only read the workspace, unless --tools or a
     tasks file names tools that write. Progress goes to standard error, the
     result to standard output.
     """
@@ -147,7 +154,7 @@ async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event,
     async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
         deputy, lines = live.deputy, live.result_lines
         chosen = (await deputy.models.default()).model
-        call = structs.replace(call, tasks=await deputy.resolve_tasks(call.tasks))
+        call = structs.replace(call, tasks=await deputy.resolve_tasks([_limited(task, options) for task in call.tasks]))
         backends = await _routing(deputy, call, chosen) if shows_routing else ""
         if not shows_routing:
             await _check_keys(deputy, call, chosen)
@@ -178,6 +185,15 @@ async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event,
         if text and lines is None:
             warn(text)
         return CANCELLED if is_cancelled else live.exit_code(outcomes)
+
+
+def _limited(task: Task, options: RunOptions) -> Task:
+    """The task with the tools and the time limit of the options, where it names none itself."""
+    return structs.replace(
+        task,
+        tools=options.tools if task.tools is None else task.tools,
+        timeout=options.timeout if task.timeout is None else task.timeout,
+    )
 
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:

@@ -9,6 +9,7 @@ import click
 from deputy.core.errors import UsageError
 from deputy.core.fallback import cannot_spawn
 from deputy.interfaces.cli.console import (
+    LIMIT_OPTIONS,
     Console,
     RunOptions,
     argument_or_stdin,
@@ -23,7 +24,6 @@ from deputy.interfaces.cli.runner import not_stopped, run_command
 if TYPE_CHECKING:
     import asyncio
 
-    from deputy.core.limits import Budget
     from deputy.core.refinement import Evaluator
     from deputy.interfaces.call_results import Refined
 
@@ -63,17 +63,16 @@ class _WithScript(click.Command):
 @click.option("--criteria", metavar="TEXT", help="The criteria of an evaluator agent.")
 @click.option("--evaluator-model", metavar="M", help="The evaluator's model; by default the director's.")
 @click.option("--rounds", metavar="N", type=int, default=5, show_default=True, help="The maximum number of rounds.")
-@click.option("--tools", metavar="A,B", help="The director's tools; by default the read-only ones.")
-@click.option("--tokens", metavar="N", type=int, help="The maximum number of tokens, of all rounds together.")
-@click.option("--cost", metavar="DOLLARS", type=float, help="The maximum cost, of all rounds together.")
 @click.option(SCRIPT, "script", metavar="ARGV…", is_flag=True, help="Evaluate with a program; must come last.")
 @with_run_options(
     "model",
     "workspace",
+    *LIMIT_OPTIONS,
     "yes",
     "events",
     model="The director's model: provider:model or an alias.",
     workspace="The folder that the director works in.",
+    tools="The director's tools, instead of the read-only ones.",
 )
 @with_console("Print every round as JSON.")
 def command(console: Console, task: str | None, options: RunOptions, **given: Any) -> int:
@@ -111,18 +110,14 @@ async def _run(
 ) -> int:
     from deputy.interfaces.cli.live_run import open_live_run
 
-    tools = given["tools"]
-    async with open_live_run(console, options, stop, budget=_budget(given["tokens"], given["cost"])) as live:
+    async with open_live_run(console, options, stop) as live:
         deputy = live.deputy
         chosen = (await deputy.models.default()).model
         if (provider := await deputy.models.missing_backend(chosen)) is not None:
             raise UsageError("--model", chosen, f"{cannot_spawn(chosen, provider)}; `deputy doctor` says what to set")
         async with live.view():
             session_id = await deputy.start_refining(
-                task,
-                evaluator,
-                rounds=given["rounds"],
-                tools=None if tools is None else [name.strip() for name in tools.split(",") if name.strip()],
+                task, evaluator, rounds=given["rounds"], tools=options.tools, timeout=options.timeout
             )
             refined = await live.wait(session_id, deputy.refined(session_id))
         if refined is None:
@@ -130,15 +125,6 @@ async def _run(
         _show(console, refined)
         await deputy.delivered(session_id)
         return live.exit_code([refined.outcome])
-
-
-def _budget(tokens: int | None, cost: float | None) -> Budget:
-    from deputy.core.limits import NANOS_PER_DOLLAR, Budget
-
-    for name, cap in (("--tokens", tokens), ("--cost", cost)):
-        if cap is not None and not cap > 0:
-            raise UsageError(name, cap, "give a number above 0")
-    return Budget(tokens=tokens, cost=None if cost is None else round(cost * NANOS_PER_DOLLAR))
 
 
 def _show(console: Console, refined: Refined) -> None:

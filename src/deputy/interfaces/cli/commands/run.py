@@ -51,6 +51,7 @@ _HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [appr
     *SPAWN_OPTIONS,
     model="provider:model or an alias; `deputy doctor` shows the default.",
     workspace="The folder that the agent works in.",
+    tools="The only tools of the agent; by default all.",
 )
 @with_console("Print the outcome as JSON.")
 def command(console: Console, prompt: str | None, agent: str | None, wait: bool, options: RunOptions) -> int:
@@ -85,7 +86,7 @@ async def _run(
         if (provider := deputy.models.missing_key(chosen)) is not None:
             raise UsageError("--model", chosen, _why_no_parent(provider))
         async with live.parent_view() as parent:
-            session_id = await deputy.start(prompt, agent=agent)
+            session_id = await deputy.start(prompt, agent=agent, tools=options.tools, timeout=options.timeout)
             live.opened(session_id, model=chosen)
             if live.approval == "ask" and not can_ask():
                 warn(f"to approve its calls: deputy approve {session_id}")

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from msgspec import structs
 
-from deputy.interfaces.cli.console import CANCELLED, Console, RunOptions, note, warn, with_console, with_run_options
+from deputy.interfaces.cli.console import (
+    CANCELLED,
+    LIMIT_OPTIONS,
+    Console,
+    RunOptions,
+    note,
+    warn,
+    with_console,
+    with_run_options,
+)
 from deputy.interfaces.cli.outcome_output import show_ended
 from deputy.interfaces.cli.runner import not_stopped, resumable, run_command, until_done
 
@@ -56,8 +65,9 @@ def with_task_options(function: Callable[..., Any]) -> Callable[..., Any]:
     texts = {
         "model": "provider:model or an alias; overrides the agent's model.",
         "timeout": "Time limit, up to the command's maximum.",
+        "tools": "The agent's tools, among those of the command.",
     }
-    return with_run_options("model", "timeout", "yes", "events", **texts)(
+    return with_run_options("model", *LIMIT_OPTIONS, "yes", "events", **texts)(
         with_console("Print the outcome as JSON.")(function)
     )
 
@@ -98,11 +108,8 @@ def run_prompt(console: Console, name: str, prompt: str, options: RunOptions) ->
 def _checked(name: str, options: RunOptions) -> RunOptions:
     """The options with the project as workspace, and a time limit that the command allows."""
     from deputy.config import load_effective_settings
-    from deputy.core.errors import UsageError
     from deputy.project_tasks.task_file import project_root
 
-    if options.timeout is not None and not options.timeout > 0:
-        raise UsageError("--timeout", options.timeout, "give a number of seconds above 0")
     project = str(project_root(Path.cwd()))
     load_effective_settings(project).seconds(name, options.timeout)
     return structs.replace(options, workspace=project)
@@ -161,7 +168,7 @@ async def _run_one(live: LiveRun, name: str, work: TaskSource) -> CommandResult 
     from deputy.project_tasks.orchestrator import orchestrate
 
     session_id = await live.deputy.new_session_id()
-    request = _request(session_id, name, work, live.options.timeout)
+    request = _request(session_id, name, work, live.options)
     number = request.number if request.draft is None else request.draft.number
 
     def on_added(task: ProjectTask) -> None:
@@ -184,10 +191,10 @@ async def _run_one(live: LiveRun, name: str, work: TaskSource) -> CommandResult 
     return ended
 
 
-def _request(session_id: str, name: str, work: TaskSource, seconds: float | None) -> CommandRequest:
+def _request(session_id: str, name: str, work: TaskSource, options: RunOptions) -> CommandRequest:
     from deputy.project_tasks.orchestrator import CommandRequest
 
-    request = CommandRequest(session_id=session_id, command=name, seconds=seconds)
+    request = CommandRequest(session_id=session_id, command=name, seconds=options.timeout, tools=options.tools)
     match work:
         case int():
             return structs.replace(request, number=work)

@@ -143,12 +143,16 @@ Exit codes:
 @with_run_options(
     *SPAWN_OPTIONS,
     model="The session's own model, used when no subagent can run.",
+    budget="The most that all requests may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
+    timeout="Time limit of each request.",
+    tools="Tools of each request, instead of the read-only ones.",
 )
 @with_console("Print the results as JSON.")
 def exec_(console: Console, file: str, parallel: bool, options: RunOptions) -> int:
     """Run the delegation requests found in a text.
 
-    They run one after another and only read the workspace. Progress goes to
+    They run one after another, and only read the workspace unless --tools names
+    tools that write. Progress goes to
     standard error, the results, in the order of the text, to standard output.
     """
     from deputy.core.errors import UsageError
