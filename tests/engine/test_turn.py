@@ -4,12 +4,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
+from msgspec import UNSET, json
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.conversation import (
     AssistantMessage,
     Conversation,
     GenerationSettings,
+    RetryNotice,
     Stop,
     Text,
     TextDelta,
@@ -17,6 +20,7 @@ from deputy.core.conversation import (
     TokenUsage,
     Toolset,
 )
+from deputy.core.errors import ContextExhausted, ModelError, ModelRefused, Silent, StreamCut
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Budget
 from deputy.core.redaction import Redactor
@@ -44,11 +48,28 @@ class Thinker:
         yield Stop(reason="end", message=AssistantMessage(parts=(Text(text="Three."),), origin="thinker"))
 
 
-def test_watchers_hear_how_much_a_model_thinks_at_most_once_a_second_and_never_what():
-    seen: list[Progress] = []
+class Breaking:
+    """A model that streams some text, and then fails or stalls."""
+
+    name = "breaking"
+    context_window = 1000
+    is_metered = True
+
+    def __init__(self, *events: object) -> None:
+        self._events = events
+
+    async def stream(self, conversation: Conversation, tools: Toolset, settings: GenerationSettings):
+        for event in self._events:
+            if isinstance(event, ModelError):
+                raise event
+            yield event
+        await asyncio.sleep(3600)
+
+
+def called(model: object, seen: list[Progress], seconds: float | None = None) -> ModelCallEnded:
     agent = SimpleNamespace(
         label="scout",
-        model=Thinker(),
+        model=model,
         window=1000,
         ledger=BudgetLedger(Budget()),
         max_cost_nanos=lambda _in, _out: None,
@@ -64,13 +85,40 @@ def test_watchers_hear_how_much_a_model_thinks_at_most_once_a_second_and_never_w
         settings=GenerationSettings(),
         tokens=50,
         estimate=50,
-        seconds=None,
+        seconds=seconds,
     )
-    ended = run_in_virtual_time(call_model(wanted))
+    return run_in_virtual_time(call_model(wanted))
+
+
+def test_watchers_hear_how_much_a_model_thinks_at_most_once_a_second_and_never_what():
+    seen: list[Progress] = []
+    ended = called(Thinker(), seen)
     thought = [one for one in seen if one.event == "thinking"]
     assert [one.output for one in thought] == [4, 20, 36]
     assert all(one.content is None for one in thought)
     assert (ended.context_tokens, ended.context_window) == (100, 1000)
+
+
+@pytest.mark.rule("handin.first")
+@pytest.mark.parametrize(
+    ("events", "kept"),
+    [
+        ((TextDelta("One. "), TextDelta("Two. ")), "One. Two."),
+        ((TextDelta("One. "), Silent("no progress")), "One."),
+        ((TextDelta("One. "), StreamCut("lost")), "One."),
+        ((TextDelta("One. "), RetryNotice(attempt=1, seconds=0, code="SILENT", message="again")), None),
+        ((TextDelta("One. "), ModelRefused("not this")), None),
+        ((TextDelta("One. "), ContextExhausted("too long")), None),
+        ((ThinkingDelta("hm"),), None),
+    ],
+)
+def test_the_text_of_a_call_that_was_cut_short_is_kept_and_charged(events, kept: str | None):
+    ended = called(Breaking(*events), [], seconds=30)
+    assert ended.error is not None
+    assert ended.is_cut
+    text = None if ended.message is UNSET else json.decode(ended.message, type=AssistantMessage).text
+    assert text == kept
+    assert (ended.usage.estimated, ended.usage.input >= 50, ended.usage.requests >= 1) == (True, True, True)
 
 
 def test_the_record_of_a_model_call_says_how_full_the_context_is(house: House):

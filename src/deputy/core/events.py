@@ -132,6 +132,11 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     """The tokens in the context after the call; None if only a program knows."""
     context_window: int | None = None
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit, a cancel or a failure ended our own call before its answer was complete."""
+        return self.error is not None and self.turn is UNSET
+
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True, tag="tool_call_begun"):
     """A tool call begins."""

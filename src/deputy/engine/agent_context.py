@@ -114,11 +114,12 @@ class AgentContext(Struct, frozen=True, kw_only=True):
 
     def soft_deadline(self, run: RunContext) -> float | None:
         """When the final turn must begin to fit into the time limit."""
-        deadline, began = self.deadline(run), run.state.started_clock
-        if deadline is None or began is None:
-            return deadline
+        deadline = self.deadline(run)
+        if deadline is None:
+            return None
+        # Counted from the request: when the first turn begins, the start may not be written yet.
         # The caller's deadline may leave less than the run's own limit.
-        left = deadline - began
+        left = deadline - run.state.asked_clock
         return deadline - final_turn_seconds(max(0.0, left if self.seconds is None else min(left, self.seconds)))
 
     def seconds_left(self, run: RunContext) -> float | None:

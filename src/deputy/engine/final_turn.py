@@ -114,9 +114,9 @@ async def run_final_turn(
     )
     begun = ModelCallBegun(model=agent.model.name, call=call)
     ended = await run.step(f"final_turn:{history.turn}:model", call_model, turn, begun=begun)
-    message = history.append_reply(ended)
+    history.append_reply(ended)
     agent.emit_tokens(history.usage)
-    return message.text if message is not None and message.text else history.text
+    return history.text
 
 
 class FinalTurn(NamedTuple):

@@ -78,6 +78,8 @@ class History:
         self.continuations = 0
         self.earlier: list[EarlierResult] = []
         self.text = ""
+        """The last text of the model; texts that were cut off one after another are kept together."""
+        self._is_cut = False
         self.repeats: Counter[int] = Counter()
         """Count of each call with each result, by hash."""
         self.changed: dict[str, None] = {}
@@ -105,7 +107,7 @@ class History:
         self._append(UserMessage(text=text), text_size(text))
 
     def append_reply(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
-        """Append the model's message, if the call succeeded, and count its usage.
+        """Append the model's message, which may have been cut off, and count its usage.
 
         The provider's count of a final turn is ignored, because that turn may have dropped messages.
         """
@@ -121,7 +123,9 @@ class History:
         if ended.message is UNSET:
             return None
         message = json.decode(ended.message, type=AssistantMessage)
-        self.text = message.text or self.text
+        if message.text:
+            self.text = f"{self.text}\n\n{message.text}" if ended.is_cut and self._is_cut else message.text
+            self._is_cut = ended.is_cut
         self._append(message, len(ended.message))
         if ended.usage.input and not is_last:
             self.tokens = ended.usage.input + ended.usage.output

@@ -73,7 +73,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
         message = history.append_reply(ended)
         agent.emit_tokens(history.usage)
         _watch_size(run, history, agent)
-        if message is None:
+        if message is None or ended.error is not None:
             return await _failed(run, history, agent, ended)
         if message.calls:
             report = await _use_tools(run, history, agent, message)

@@ -39,7 +39,8 @@ class PartialResult:
         self._notes: list[str] = []
         self._fallbacks: list[Fallback] = []
         self._changed: dict[str, None] = {}
-        self._last_reply: ModelCallEnded | None = None
+        self._last_replies: list[ModelCallEnded] = []
+        """The last reply with text; replies that were cut off one after another are kept together."""
         self._passed: PassedContext | None = None
         self._place: Worktree | WorktreeChanges | None = None
         self.is_use_unknown = False
@@ -58,7 +59,8 @@ class PartialResult:
                 is_stopped = error is not None and error.type == "cancelled"
                 self.is_use_unknown |= is_stopped and not usage.requests
                 if isinstance(message, Raw) and _HAS_TEXT in bytes(message):
-                    self._last_reply = event
+                    are_cut = event.is_cut and all(one.is_cut for one in self._last_replies)
+                    self._last_replies = [*self._last_replies, event] if are_cut else [event]
             case MessageAdded(passed=PassedContext() as passed):
                 self._passed = passed
             case StepEnded():
@@ -87,7 +89,7 @@ class PartialResult:
             raise UsageError("run", state.run, "it must have a start event")
         return {
             "lineage": state.lineage,
-            "report": "" if self._last_reply is None else last_words(self._last_reply),
+            "report": "\n\n".join(map(last_words, self._last_replies)),
             "notes": tuple(self._notes),
             "artifacts": tuple(Artifact(type="file", path=path) for path in self._changed),
             "usage": state.usage,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from deputy.core.conversation import (
+    AssistantMessage,
     Conversation,
     GenerationSettings,
     RetryNotice,
     Stop,
+    Text,
     TextDelta,
     ThinkingDelta,
     TokenUsage,
@@ -84,6 +86,8 @@ class _TurnProgress:
         self._turn = turn
         self._agent = turn.agent
         self._stop: Stop | None = None
+        self._words: list[str] = []
+        """The text streamed in the current request."""
         # A secret may arrive in pieces, so the shown text lags behind by a possible prefix of one.
         self._shown = turn.agent.redactor.stream()
         self.usage = Usage(requests=0)
@@ -101,6 +105,7 @@ class _TurnProgress:
         match event:
             case TextDelta(text=text):
                 self._received += text_size(text)
+                self._words.append(text)
                 self._show(self._shown.feed(text))
             case ThinkingDelta(text=text):
                 self._received += text_size(text)
@@ -112,6 +117,7 @@ class _TurnProgress:
             case RetryNotice(message=message):
                 if self._received:
                     self.charge_unreported()
+                self._words.clear()
                 self._agent.emit(Progress(event="retry", label=label, reason=message))
             case Stop():
                 # Flush the text that the redactor held back, without trailing whitespace.
@@ -156,6 +162,9 @@ class _TurnProgress:
             self.charge_unreported()
         if isinstance(failure, ContextExhausted):
             self._window = failure.window
+        if not failure.retryable:
+            # What a provider sends before such an error is refused, too long, or the answer to half a conversation.
+            self._words.clear()
         self.error = failure.as_value()
 
     def interrupted(self) -> ModelCallEnded:
@@ -171,7 +180,14 @@ class _TurnProgress:
             recoverable=True,
             recommendation="Resume the run to repeat the call.",
         )
-        return ModelCallEnded(model=self._agent.model.name, usage=self.usage, error=error)
+        return ModelCallEnded(model=self._agent.model.name, usage=self.usage, error=error, message=self._message())
+
+    def _message(self) -> Raw | UnsetType:
+        """The model's message; of a call that was cut short, the text that it streamed."""
+        if self._stop is not None:
+            return raw(self._stop.message)
+        text = "".join(self._words).rstrip()
+        return raw(AssistantMessage(parts=(Text(text=text),))) if text else UNSET
 
     def ended(self) -> ModelCallEnded:
         stop = self._stop
@@ -179,7 +195,7 @@ class _TurnProgress:
             model=self._agent.model.name,
             usage=self.usage,
             error=self.error,
-            message=UNSET if stop is None else raw(stop.message),
+            message=self._message(),
             stop="" if stop is None else stop.reason,
             window=self._window,
             budgets=self._agent.ledger.uses(),
