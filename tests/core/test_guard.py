@@ -59,6 +59,17 @@ def test_the_maximum_depth_is_settable(most):
     assert refused(request("next", caller), Policy(max_depth=most)).code == "MAX_DEPTH_EXCEEDED"
 
 
+@pytest.mark.rule("lineage.env")
+def test_the_stricter_limit_of_the_tree_above_holds_in_a_nested_tree():
+    above = admitted("walker", ROOT.limited(2, 5)).lineage
+    top = Lineage.root("sess_1_cccccc", above=above).limited(9, 9)
+    assert (top.depth, top.max_depth, top.max_spawns) == (1, 2, 9)
+    two = admitted("helper", top).lineage
+    assert (
+        refused(request("next", two), Policy(max_depth=9)).errors[0].message == "'helper' is at depth 2 of at most 2."
+    )
+
+
 @pytest.mark.rule("guard.cycle")
 def test_an_agent_already_on_the_path_is_refused_before_the_child_exists():
     caller = admitted("implementer", admitted("task-executor").lineage).lineage

@@ -11,6 +11,7 @@ import pytest
 
 from deputy import Budget, Deputy
 from deputy.core.errors import NotAdmitted, StorageCorrupt
+from deputy.core.guard import Policy
 from deputy.journal.nested import nested_amounts
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
@@ -48,6 +49,25 @@ def test_depth_three_exists_and_depth_four_never_does(house, hiding):
 
 
 @pytest.mark.rule("lineage.env")
+def test_the_stricter_depth_of_the_run_above_binds_a_nested_process(house):
+    inner = house.script("inner", {"times": 99, "turns": [{"text": "Done."}]})
+    command = f"{DEPUTY} delegate -t a=look --yes --model {inner} > said.txt 2>&1"
+    model = running(house, "outer", command)
+
+    async def main():
+        policy = Policy(max_depth=0, max_spawns=9)
+        async with Deputy(model, workspace=house.workspace, home=house.home, policy=policy) as deputy:
+            return await deputy.run("work")
+
+    assert asyncio.run(main()).status == "completed"
+    assert "is at depth 0 of at most 0" in (house.workspace / "said.txt").read_text()
+    with SqliteQueries.open(house.home) as reader:
+        (nested,) = [entry["session_id"] for entry in entries(house) if entry["command"] == "delegate"]
+        # Half of the nine spawns of the run above, not of the 64 of its own process.
+        assert next(iter(reader.records(nested))).event.grant.budget.spawns == 5
+
+
+@pytest.mark.rule("lineage.env")
 def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house):
     inner = house.script("inner", {"times": 99, "turns": [{"text": "Done."}]})
     tasks = " ".join(f"-t {name}=look" for name in "abc")
@@ -56,13 +76,13 @@ def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house)
 
     async def main():
         async with Deputy(
-            model, workspace=house.workspace, home=house.home, budget=Budget(spawns=2, requests=4, tokens=90_000)
+            model, workspace=house.workspace, home=house.home, budget=Budget(spawns=4, requests=4, tokens=90_000)
         ) as deputy:
             return await deputy.run("work")
 
     assert asyncio.run(main()).status == "completed"
     nested = json.loads((house.workspace / "nested.json").read_text())
-    # Two spawns were left; of the requests one was used by the parent.
+    # Half of the four spawns, and of the three requests that the parent has left.
     assert sorted(result["status"] for result in nested["results"]) == ["ok", "ok", "rejected"]
     (refused,) = [result for result in nested["results"] if result["status"] == "rejected"]
     assert refused["error"]["code"] == "SPAWN_BUDGET"
@@ -72,8 +92,8 @@ def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house)
     with SqliteQueries.open(house.home) as reader:
         (row,) = reader.nested(top["session_id"])
         caps = next(iter(reader.records(row[0]))).event.grant.budget
-    assert (caps.spawns, caps.requests) == (2, 3)
-    assert 0 < caps.tokens < 90_000
+    assert (caps.spawns, caps.requests) == (2, 2)
+    assert 0 < caps.tokens < 45_000
     with closing(sqlite3.connect(house.home / "journal.db")) as damaged, damaged:
         damaged.execute("UPDATE nested SET body = 5")
     with SqliteQueries.open(house.home) as reader, pytest.raises(StorageCorrupt, match="cannot be read"):

@@ -63,11 +63,11 @@ def admit(request: Request, policy: Policy, spawn_counts: SpawnCounts, now: floa
 
 
 def _depth(request: Request, policy: Policy) -> Error | None:
-    depth = request.caller.depth
-    if depth < policy.max_depth or request.target.role == "subtask":
+    depth, limit = request.caller.depth, request.caller.depth_limit(policy.max_depth)
+    if depth < limit or request.target.role == "subtask":
         return None
     name = request.caller.path[-1].name
-    return new_error("MAX_DEPTH_EXCEEDED", f"{name!r} is at depth {depth} of at most {policy.max_depth}.")
+    return new_error("MAX_DEPTH_EXCEEDED", f"{name!r} is at depth {depth} of at most {limit}.")
 
 
 def _subtask_depth(lineage: Lineage, policy: Policy) -> Error | None:

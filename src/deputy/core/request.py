@@ -73,6 +73,9 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     """The depth limits that the requests of this chain ask for."""
     top_depth: int = 0
     """The depth of the top of its tree; more than 0 in a process that a run started."""
+    max_depth: int | None = None
+    max_spawns: int | None = None
+    """The limits of its tree, which also bind a process that one of its runs starts."""
 
     @classmethod
     def root(
@@ -101,7 +104,16 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
             deadline=min(ends, default=None),
             signatures=() if above is None else above.signatures,
             top_depth=depth,
+            max_depth=None if above is None else above.max_depth,
         )
+
+    def limited(self, max_depth: int, max_spawns: int) -> Lineage:
+        """The lineage of a top with the limits of its process; those of the process above stay if they are stricter."""
+        return structs.replace(self, max_depth=self.depth_limit(max_depth), max_spawns=max_spawns)
+
+    def depth_limit(self, max_depth: int) -> int:
+        """The stricter of this maximum depth and that of the tree."""
+        return max_depth if self.max_depth is None else min(max_depth, self.max_depth)
 
     def child(
         self,
@@ -129,6 +141,8 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
             subtask_depth=self.subtask_depth + 1 if is_subtask else 0,
             subtask_limits=(*self.subtask_limits, *limits) if is_subtask else (),
             top_depth=self.top_depth,
+            max_depth=self.max_depth,
+            max_spawns=self.max_spawns,
         )
 
     def paused(self, seconds: float) -> Lineage:

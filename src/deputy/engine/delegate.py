@@ -124,7 +124,7 @@ def _without_asking(start: Requested, grant: Grant, root: str) -> frozenset[str]
 
 def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, services: Services) -> bool:
     """Whether the agent gets this flow tool; at the maximum depth it gets no Delegate."""
-    is_lowest = run.lineage.depth >= services.policy.max_depth
+    is_lowest = run.lineage.depth >= run.lineage.depth_limit(services.policy.max_depth)
     return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
 
 

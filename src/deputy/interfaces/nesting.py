@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant, Lineage
 
 
-def nesting_of(session_id: str, max_spawns: int) -> Nesting | None:
+def nesting_of(session_id: str, max_spawns: int, home: Path) -> Nesting | None:
     """The place of a new run below the run that started this process, with its quota reserved; None at the top."""
     try:
         supervisor = below_run()
@@ -36,7 +36,7 @@ def nesting_of(session_id: str, max_spawns: int) -> Nesting | None:
         )
     from deputy.journal.nested import reserve
 
-    found = reserve(Path(supervisor.home), supervisor.run, session_id, max_spawns)
+    found = reserve(Path(supervisor.home), supervisor.run, session_id, max_spawns, home)
     # The environment variable may outlive its run; a supervisor process does not.
     return found if supervisor.pid or found.is_live else None
 

@@ -33,7 +33,8 @@ class RunSubmitter:
 
     async def nesting(self, session_id: str) -> Nesting | None:
         """The nesting of a session below the run that started this process, with its limits reserved."""
-        return await asyncio.to_thread(nesting_of, session_id, self._runtime.services.policy.max_spawns)
+        runtime = self._runtime
+        return await asyncio.to_thread(nesting_of, session_id, runtime.services.policy.max_spawns, runtime.folder)
 
     async def submit(
         self,
@@ -57,9 +58,8 @@ class RunSubmitter:
         if nesting is not None:
             grant = structs.replace(grant, budget=grant.budget.narrowed(nesting.budget))
         granted = grant if role is None else as_parent(role, grant)
-        agent, now = None if role is None else role.name, runtime.services.world.now()
+        agent, now, policy = None if role is None else role.name, runtime.services.world.now(), runtime.services.policy
         if nesting is not None and command == RUN:
-            policy = runtime.services.policy
             lineage = admitted(
                 session_id, nesting, prompt, policy, agent=agent, grant=granted, seconds=seconds, now=now
             )
@@ -68,7 +68,7 @@ class RunSubmitter:
             above = None if nesting is None else nesting.lineage
             lineage = Lineage.root(session_id, agent=agent, deadline=deadline, above=above)
         start = RunOpened(
-            lineage=lineage,
+            lineage=lineage.limited(policy.max_depth, policy.max_spawns),
             model=model,
             grant=granted,
             seconds=seconds,

@@ -1,23 +1,24 @@
-"""Nested runs: a Deputy started by a run's command reserves its budget from what that run has left."""
+"""Nested runs: a Deputy started by a run's command reserves half of what that run has left."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, json
 
-from deputy.core.errors import NotAdmitted, StorageCorrupt
+from deputy.core.errors import NotAdmitted, StorageCorrupt, StorageError
 from deputy.core.events import Admitted, RunOpened
 from deputy.core.limits import NOTHING, Amount, Budget, Resource
 from deputy.core.request import Nesting
 from deputy.journal import home
+from deputy.journal.process_identity import has_ended, this_process
 from deputy.journal.registry import statuses
 from deputy.journal.sqlite import connection as connections
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from deputy.core.state import State
 
@@ -27,10 +28,19 @@ _NO_AGENTS = ("delegate", "refine")
 """Commands whose root run is no agent."""
 
 
-def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
-    """Reserve for a nested run the remaining budget of the run that started its process.
+class Reservation(Struct, frozen=True, kw_only=True):
+    """What a nested run has reserved, with the home of its journal and its process."""
+
+    amount: Amount
+    home: str
+    owner: str
+
+
+def reserve(folder: Path, run: str, nested: str, max_spawns: int, own_home: Path) -> Nesting:
+    """Reserve for a nested run half of what the run that started its process has left; the last spawn whole.
 
     Check and reservation are one transaction in the journal of that run, so two processes never get the same budget.
+    The other half stays for the run itself and for nested runs that start at the same time.
     """
     queries = SqliteQueries.open(folder)
     if queries is None:
@@ -43,8 +53,10 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
             state = queries.state(run)
             if state is None or state.lineage is None:
                 raise NotAdmitted(f"Run {run} started this process, but is not in {path}; nothing was started")
-            budget = _left(queries, state, max_spawns)
-            held = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
+            most = state.lineage.max_spawns
+            budget = _left(queries, state, max_spawns if most is None else min(max_spawns, most))
+            amount = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
+            held = Reservation(amount=amount, home=str(own_home.absolute()), owner=this_process().name)
             row = (nested, run, state.lineage.root_id, json.encode(held))
             connection.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", row)
             connection.execute("COMMIT")
@@ -56,17 +68,37 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
 def nested_amounts(queries: SqliteQueries, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
     """The nested runs of a tree: id, the run that started its process, and the amount it counts for.
 
-    A live one, or one in another journal, counts for its whole reservation; an ended one for its usage.
+    A live one counts for its whole reservation, an ended one for its usage, and one that never began for nothing.
     """
     for nested, above, body in queries.nested(root) if depth < _DEEPEST else ():
-        state = queries.state(nested)
-        is_over = state is not None and (not state.is_live or statuses(queries, [state])[0].is_orphaned)
         try:
-            held = json.decode(body, type=Amount)
+            held = json.decode(body, type=Reservation)
         except (DecodeError, TypeError) as error:
             # If it were skipped, its reservation could be spent twice.
             raise StorageCorrupt(str(queries.path), f"the reservation of {nested!r} cannot be read") from error
-        yield nested, above, _total(queries, state, depth) if state is not None and is_over else held
+        yield nested, above, _counted(queries, nested, held, depth)
+
+
+def _counted(queries: SqliteQueries, nested: str, held: Reservation, depth: int) -> Amount:
+    if Path(held.home) == queries.path.parent:
+        return _counted_in(queries, nested, held, depth)
+    try:
+        others = SqliteQueries.open(Path(held.home))
+        if others is None:
+            return held.amount
+        with others:
+            return _counted_in(others, nested, held, depth)
+    except StorageError:
+        # What it has used is unknown.
+        return held.amount
+
+
+def _counted_in(queries: SqliteQueries, nested: str, held: Reservation, depth: int) -> Amount:
+    state = queries.state(nested)
+    if state is None:
+        return NOTHING if has_ended(held.owner) else held.amount
+    is_over = not state.is_live or statuses(queries, [state])[0].is_orphaned
+    return _total(queries, state, depth) if is_over else held.amount
 
 
 def _total(queries: SqliteQueries, top: State, depth: int) -> Amount:
@@ -77,7 +109,7 @@ def _total(queries: SqliteQueries, top: State, depth: int) -> Amount:
 
 
 def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
-    """The remaining budget of a run: of its own, of its ancestors, and of the spawns of its tree."""
+    """Half of the remaining budget of a run: of its own, of its ancestors, and of the spawns of its tree."""
     root = state.run if state.lineage is None else state.lineage.root_id
     tree = {one.run: one for one in queries.tree(root)}
     used = _used(queries, tree, root)
@@ -92,7 +124,7 @@ def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
                 rest = 0 if spent is None else cap - spent
                 left[name] = min(rest, left.get(name, rest))
         above = tree[above].parent
-    return Budget(**{name: max(0, rest) for name, rest in left.items()})
+    return Budget(**{name: max(0, rest + 1) // 2 for name, rest in left.items()})
 
 
 def _used(queries: SqliteQueries, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:

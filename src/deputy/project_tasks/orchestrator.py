@@ -192,11 +192,12 @@ async def register_and_delegate(
     grant = routed.grant
     if nesting is not None:
         grant = structs.replace(grant, budget=grant.budget.narrowed(nesting.budget))
+    caller = _caller(prepared.request, None if nesting is None else nesting.lineage)
     request = Request(
         session_id=prepared.request.session_id,
         target=Hop(task.agent or "", "agent"),
         prompt=task.prompt,
-        caller=_caller(prepared.request, None if nesting is None else nesting.lineage),
+        caller=caller.limited(context.settings.max_depth, context.settings.max_spawns),
         caller_grant=grant,
         wanted=task.wanted,
         is_recursive=task.role is not None and task.role.is_recursive,
