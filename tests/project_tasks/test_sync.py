@@ -1,9 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from deputy.core.errors import Error
-from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome
+from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome, Rejected
 from deputy.core.project_task import begun
 from deputy.core.request import Lineage
 from deputy.project_tasks.sync import RecordedOutcome, sync_tasks, unsettled
@@ -65,3 +66,18 @@ def test_a_question_that_is_dropped_frees_its_task_though_nobody_is_at_work_on_i
         sync_tasks(tasks, {"s1": ending(1, Cancelled(lineage=DONE.lineage, summary="s"))}.get)
         assert (tasks.find(1).status, tasks.find(1).question, len(tasks.find(1).history)) == ("not started", "", 4)
     assert not unsettled(tasks)
+
+
+REFUSED = Error(type="approval", message="Not approved.", recoverable=True, recommendation="Ask.")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("edit", [{}, {"title": "Three"}, {"text": "More words."}, {"status": "planned"}], ids=str)
+def test_a_draft_that_is_not_approved_is_removed_unless_it_was_edited_by_hand(tasks: TaskFile, edit: dict) -> None:
+    added = tasks.add_draft(tasks.draft("Two", text="Words.", at="then"), "s2")
+    file = json.loads(tasks.path.read_text())
+    file["tasks"][-1].update(edit)
+    tasks.path.write_text(json.dumps(file))
+    sync_tasks(tasks, {"s2": ending(0, Rejected(lineage=DONE.lineage, summary="s", errors=(REFUSED,)))}.get)
+    kept = [task for task in tasks.tasks() if task.number == added.number]
+    assert [task.title for task in kept] == ([edit.get("title", "Two")] if edit else [])

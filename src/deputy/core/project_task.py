@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, get_args
 
-from msgspec import Struct, structs
+from msgspec import Struct, json, structs
 
 from deputy.core.errors import TaskBusy, UsageError
 from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
@@ -44,6 +45,8 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str = ""
     outcome: str = ""
     branch: str = ""
+    draft: str = ""
+    """The digest of a task that a session added for its own command."""
 
 
 class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,9 +122,23 @@ def has_worked_on(task: ProjectTask, session_id: str) -> bool:
     return any(entry.session_id == session_id for entry in task.history)
 
 
+def proposed(draft: ProjectTask, session_id: str) -> ProjectTask:
+    """The task as a session adds it for its own command."""
+    entry = structs.replace(draft.history[0], session_id=session_id, draft=_draft_digest(draft))
+    return structs.replace(draft, history=(entry,))
+
+
 def proposed_by(task: ProjectTask) -> str:
-    """The session that added the task for its own command, until a command or a person changes the task."""
-    return task.history[0].session_id if len(task.history) == 1 else ""
+    """The session that added the task for its own command, until a command, or a person by hand, changes the task."""
+    match task.history:
+        case (HistoryEntry(draft=draft, session_id=session_id),) if draft and draft == _draft_digest(task):
+            return session_id
+        case _:
+            return ""
+
+
+def _draft_digest(task: ProjectTask) -> str:
+    return sha256(json.encode(structs.replace(task, history=()))).hexdigest()[:16]
 
 
 def finished(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:

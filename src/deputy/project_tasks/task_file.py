@@ -23,7 +23,7 @@ from deputy.core.errors import (
     StorageTooNew,
     UsageError,
 )
-from deputy.core.project_task import MAX_TITLE, HistoryEntry, ProjectTask
+from deputy.core.project_task import MAX_TITLE, HistoryEntry, ProjectTask, proposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -83,9 +83,8 @@ class TaskFile:
 
     def add_draft(self, draft: ProjectTask, session_id: str) -> ProjectTask:
         """Add the draft of a session's command with the number that is next now."""
-        history = tuple(structs.replace(entry, session_id=session_id) for entry in draft.history)
         with self._changing() as content:
-            added = structs.replace(draft, number=_next(content), history=history)
+            added = proposed(structs.replace(draft, number=_next(content)), session_id)
             self._write(content, (*content.tasks, added))
         return added
 
