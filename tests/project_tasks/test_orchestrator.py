@@ -1,18 +1,26 @@
 """Commands with scripted agents: every way that a return can be, and what becomes of the task."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
+from mcp import Client
+from mcp_types import ElicitResult
 from tests.project_tasks.conftest import AT, ERROR, Project, call, form_of, returned, turn, write
 
+from deputy.core.approval import Decision, Question
 from deputy.core.errors import UsageError
 from deputy.core.events import Record
 from deputy.core.outcome import Completed, Rejected
 from deputy.core.project_task import abandoned, reopened
+from deputy.core.request import READ_ONLY_TOOLS
 from deputy.engine.history import remembered
+from deputy.interfaces.mcp.server import make_server
+from deputy.interfaces.mcp.server_state import Options, ServerState
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
+from deputy.project_tasks.orchestrator import CommandRequest, CommandResult, orchestrate
 
 FOLDER = ".deputy/work/001_cache_the_index"
 REPORT = f"{FOLDER}/report.md"
@@ -507,3 +515,64 @@ def test_ignored_files_that_nobody_names_stay_where_they_are_and_the_outcome_say
     warning = f"The new files are ignored by git and in no commit; they are in {place}."
     assert ended.outcome.warnings == (warning,)
     assert (place / IGNORED).read_text() == "found\n"
+
+
+# --- approval ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("approve.who")
+@pytest.mark.parametrize("choice", ["yes", "no"])
+def test_the_answerer_of_the_library_decides_about_a_task_command(project: Project, choice: str) -> None:
+    project.add(text="It is slow.")
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> Decision:
+        asked.append(question)
+        assert project.task().work is None
+        return Decision(choice=choice, digest=question.digest)
+
+    async def go() -> CommandResult:
+        model = project.script({"turns": [turn("", write(REPORT)), turn(returned("completed", REPORT))]})
+        async with project.deputy(model, answer=answer) as deputy:
+            session_id = await deputy.new_session_id()
+            request = CommandRequest(session_id=session_id, command="research", number=1)
+            return await orchestrate(request, deputy.command_context())
+
+    ended = asyncio.run(go())
+    [question] = asked
+    assert question.request is not None
+    shown = {part.name: part.text for part in question.request.parts}
+    assert shown["task 1 prompt"].startswith("Task: 1\n\nCache the index\n\nIt is slow.\n\nWork folder: ")
+    assert (ended.outcome.status, project.task().status) == (
+        ("completed", "researched") if choice == "yes" else ("rejected", "not started")
+    )
+    assert (project.folder / REPORT).exists() == (choice == "yes")
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.rule("approve.who")
+@pytest.mark.parametrize("choice", ["yes", "no"])
+def test_the_user_of_an_mcp_client_decides_whether_a_task_command_goes_on(project: Project, choice: str) -> None:
+    project.add()
+    turns = (turn("No return."), turn("Again none."), turn("", write(REPORT)), turn(returned("completed", REPORT)))
+    failed = project.order("research", 1, *turns)
+    assert (failed.outcome.status, project.task().status) == ("failed", "not started")
+    seen: list[str] = []
+
+    async def answer(_: Any, params: Any) -> ElicitResult:
+        seen.append(params.message)
+        return ElicitResult(action="accept", content={"choice": choice})
+
+    async def go() -> dict[str, Any]:
+        options = Options(workspace=project.folder, home=project.home, allow=READ_ONLY_TOOLS | {"Write", "Delegate"})
+        run = {"session_id": failed.outcome.session_id}
+        async with ServerState(options) as server, Client(make_server(server), elicitation_callback=answer) as client:
+            await client.call_tool("DelegateResume", {**run, "answer": "Return it this time."})
+            return (await client.call_tool("DelegateResult", {**run, "wait": 60})).structured_content
+
+    ended = asyncio.run(go())
+    assert len(seen) == 1
+    assert {"  run: research-1", "  message: Return it this time."} <= set(seen[0].splitlines())
+    assert project.task().status == ("researched" if choice == "yes" else "not started"), ended
+    assert (project.folder / REPORT).exists() == (choice == "yes")
