@@ -1,6 +1,7 @@
 """What a person types, and when: at a real terminal with its own line editing."""
 
 import asyncio
+import io
 import os
 import sys
 
@@ -9,7 +10,7 @@ from tests.interfaces.mcp.conftest import entries
 
 from deputy.core.approval import ApprovalRequest, Decision, Question
 from deputy.interfaces.cli import terminal_prompt
-from deputy.interfaces.cli.terminal_prompt import TerminalPrompt
+from deputy.interfaces.cli.terminal_prompt import PASTE_SECONDS, TerminalPrompt
 
 NO = Decision(choice="no", digest="d")
 ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
@@ -73,6 +74,42 @@ def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
     assert (house.workspace / "made.txt").exists()
 
 
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize("topic", ["answer", "approval"])
+@pytest.mark.parametrize("early", ["y\n", "y", "yes\ny\n", "a\ny"])
+def test_a_key_pressed_before_the_prompt_does_not_answer_a_question_that_took_another_ones_place(
+    monkeypatch, topic, early
+):
+    ours, theirs = os.openpty()
+
+    class Screen(io.StringIO):
+        """Types while the text is shown but not the prompt, as one does who answers what was there before."""
+
+        def write(self, text: str) -> int:
+            if text.endswith(("] ", "> ")):
+                # Later than a paste: what was typed early would be an answer of its own.
+                asyncio.get_running_loop().call_later(4 * PASTE_SECONDS, os.write, ours, b"n\n")
+            elif "withdrawn" in self.getvalue():
+                os.write(ours, early.encode())
+            return super().write(text)
+
+    async def go() -> object:
+        prompt = TerminalPrompt(asyncio.Event())
+        replaced = asyncio.create_task(prompt.answer(question(topic)))
+        await asyncio.sleep(0)
+        replaced.cancel()
+        await asyncio.wait([replaced])
+        return await prompt.answer(question(topic))
+
+    with os.fdopen(theirs) as read:
+        monkeypatch.setattr(sys, "stdin", read)
+        monkeypatch.setattr(sys, "stderr", Screen())
+        monkeypatch.setattr(terminal_prompt, "_is_ours", lambda: True)
+        assert asyncio.run(go()) == (NO if topic == "approval" else "n")
+        assert "(The question was withdrawn.)" in sys.stderr.getvalue()
+    os.close(ours)
+
+
 # --- the end of input, and the word to stop ---------------------------------------------------------------------------
 
 
@@ -85,14 +122,17 @@ def typing(monkeypatch):
         yield write
 
 
+def question(topic: str) -> Question:
+    request = None if topic == "answer" else ApprovalRequest(tool="Run", title="Use Run", parts=(), risk="high")
+    return Question(session_id="sess_1_a", label="a", topic=topic, text="Which?", request=request, digest="d")
+
+
 def answered(topic: str, do) -> bool | str | Decision:
     """What comes of a question when this is done while it is asked."""
 
     async def go() -> bool | str | Decision:
         stop = asyncio.Event()
-        request = None if topic == "answer" else ApprovalRequest(tool="Run", title="Use Run", parts=(), risk="high")
-        question = Question(session_id="sess_1_a", label="a", topic=topic, text="Which?", request=request, digest="d")
-        asked = asyncio.create_task(TerminalPrompt(stop).answer(question))
+        asked = asyncio.create_task(TerminalPrompt(stop).answer(question(topic)))
         await asyncio.sleep(0)
         do(stop)
         async with asyncio.timeout(20):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from deputy.interfaces.view.renderers import View
 
 _HANG_UP_SECONDS = 0.2
+_READ_SECONDS = 0.3
+"""How long a question is shown before it takes an answer: a key pressed sooner was meant for what was there before."""
 PASTE_SECONDS = 0.05
 """A paste is complete after this silence."""
 _LOCAL_MODES = 3
@@ -70,7 +72,7 @@ class TerminalPrompt:
                 if question.request is not None:
                     choice = await self._choice(question.request)
                     return Decision(choice=choice, digest=question.digest)
-                said = await self._said(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")
+                said = await self._said(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n", "> ")
             finally:
                 self.view.unpause(self)
         return False if said is None else said.strip() or NO_ANSWER
@@ -80,7 +82,7 @@ class TerminalPrompt:
         whole = self._shows_all
         while True:
             shown = screen(request, width=_columns(), whole=whole)
-            said = await self._said(f"\n{shown.text}\n{_choices(request)}")
+            said = await self._said(f"\n{shown.text}\n", _choices(request))
             # A line without its newline is not a clear yes.
             choice = None if said is None or not said.endswith("\n") else _WORDS.get(said.strip().lower())
             if choice == "always" and not request.can_always:
@@ -95,24 +97,31 @@ class TerminalPrompt:
                 whole = True
                 sys.stderr.write("Not approved yet: the text above was shortened. This is all of it:\n")
 
-    async def _said(self, prompt: str) -> str | None:
-        """The typed text; None on stop or at the end of input."""
-        said = await self._line(prompt)
+    async def _said(self, text: str, prompt: str) -> str | None:
+        """The text typed after the question was shown; None on stop or at the end of input."""
+        _show(text)
+        try:
+            await self._be_stopped(_READ_SECONDS)
+            said = await self._line(prompt)
+        except asyncio.CancelledError:
+            # The cursor may be behind the prompt.
+            _show("\n(The question was withdrawn.)\n")
+            raise
         if said is None or not said.endswith("\n"):
-            await self._be_stopped()
+            # A closed terminal ends the input, and sends SIGHUP a moment later.
+            await self._be_stopped(_HANG_UP_SECONDS)
         return None if self._stop.is_set() else said
 
-    async def _be_stopped(self) -> None:
-        """Give SIGHUP a moment to arrive: a closed terminal ends the input and sends it."""
+    async def _be_stopped(self, seconds: float) -> None:
+        """Wait, but not after a stop."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_HANG_UP_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._stop.wait()
 
     async def _line(self, prompt: str) -> str | None:
         """Print the prompt and read a line, all lines of a paste, or the rest before the end of input."""
         forget_typed()
-        sys.stderr.write(prompt)
-        sys.stderr.flush()
+        _show(prompt)
         loop = asyncio.get_running_loop()
         come: asyncio.Future[str | None] = loop.create_future()
         typed = bytearray()
@@ -145,10 +154,6 @@ class TerminalPrompt:
         try:
             async with background(give_up()):
                 return await come
-        except asyncio.CancelledError:
-            # The cursor is behind the prompt.
-            sys.stderr.write("\n(The question was withdrawn.)\n")
-            raise
         finally:
             loop.remove_reader(sys.stdin.fileno())
 
@@ -169,6 +174,11 @@ def _choices(request: ApprovalRequest) -> str:
     if request.can_always:
         return f"y: yes, n: no, a: always {visible_line(request.tool)} in this run, d: details\nGo ahead? [y/N/a/d] "
     return "y: yes, n: no, d: details\nGo ahead? [y/N/d] "
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _columns() -> int:

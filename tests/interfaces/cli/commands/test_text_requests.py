@@ -330,7 +330,7 @@ def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
     terminal.until(f"sonnet-4.5 on {programs.kind}:claude")
     terminal.until("Go ahead? [y/N/")
     terminal.type("y\n")
-    terminal.until("[request-1] asks: Which?")
+    terminal.until("[request-1] asks: Which?\r\n> ")
     terminal.type("that\n")
     assert terminal.end() == 0
     assert "that" in programs.calls()[1].stdin

@@ -169,7 +169,7 @@ def test_resume_asks_the_person_what_the_subagent_asked(house):
         [result] = json.loads(run.stdout)["results"]
         assert result["question"] == "Which one?"
         terminal = house.terminal("resume", result["session_id"], **server.environ)
-        terminal.until("asks: Which one?")
+        terminal.until("asks: Which one?\r\n> ")
         terminal.type("the second\n")
         assert terminal.end() == 0
         assert "The second, then." in terminal.text
