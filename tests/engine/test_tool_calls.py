@@ -28,6 +28,7 @@ from deputy.core.task import Task
 from deputy.engine.call import RUN
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.engine.untrusted import unwrap_untrusted
+from deputy.runtime.suspension import SuspendedRuns
 
 pytestmark = pytest.mark.rule("redact.where")
 
@@ -339,11 +340,14 @@ def test_the_calls_of_a_parent_that_was_suspended_for_its_child_are_exact(
         async with house.open(tools=(echo,), suspend_seconds=0.0) as runtime:
             run = await runtime.engine.new_id()
 
-            async def until_suspended() -> None:
-                while not runtime.engine._supervisor.parking.is_suspended(run):  # noqa: ASYNC110  no event tells it
-                    await asyncio.sleep(0.001)
+            parking, is_suspended = runtime.engine._supervisor.parking, asyncio.Event()
 
-            model.until_suspended = until_suspended
+            def suspend(suspended: str) -> None:
+                SuspendedRuns.suspend(parking, suspended)
+                is_suspended.set()
+
+            monkeypatch.setattr(parking, "suspend", suspend)
+            model.until_suspended = is_suspended.wait
             await runtime.engine.submit(run, opened(house, run, frozenset({"Echo", "Delegate"})))
             await runtime.engine.result(run)
 
