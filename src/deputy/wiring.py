@@ -234,7 +234,6 @@ async def _open_services(
             parts.folder,
             fsync=fsync or settings.journal.fsync,
             mask=keys.mask_json,
-            redact_progress=parts.redactor.redact_json,
         ) as journal,
         ModelFactory(
             environ=os.environ,

@@ -13,7 +13,7 @@ from msgspec import structs
 from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, SpawnCounts
-from deputy.core.progress import Progress, redacted
+from deputy.core.progress import Progress
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.engine.agent_context import ToolCatalog
@@ -134,8 +134,8 @@ class Services:
         return self._windows.get(name, model.context_window)
 
     def watch(self, progress: Progress) -> None:
-        """Show redacted progress to the watchers of this process."""
-        self._watch(redacted(progress, self.redactor))
+        """Show progress to the watchers of this process, who redact it."""
+        self._watch(progress)
 
     def emit(self, run: RunContext, progress: Progress) -> None:
         """Show progress of a run to all watchers; the same question only once."""

@@ -54,6 +54,7 @@ class Broadcaster:
     def __init__(self, watch: Callable[[Progress], None] | None) -> None:
         self.questions: QuestionDispatcher | None = None
         self._watch = watch
+        self._redactor = process_redactor()
         self._watchers: list[Subscription] = []
         self._ended: set[str] = set()
 
@@ -73,15 +74,18 @@ class Broadcaster:
             watcher.close()
 
     def emit(self, progress: Progress) -> None:
-        """Pass an event to all of them."""
+        """Pass an event to all of them, redacted."""
         if progress.event == "completed":
             self._ended.add(progress.session_id)
         elif progress.event == "waiting" and self.questions is not None:
             self.questions.ask(progress)
+        if not self._watchers and self._watch is None:
+            return
+        shown = redacted(progress, self._redactor)
         for watcher in self._watchers:
-            watcher.put(progress)
+            watcher.put(shown)
         if self._watch is not None:
-            self._watch(progress)
+            self._watch(shown)
 
     def emit_end(self, index: int, total: int, result: Result) -> None:
         """Emit the end of a subagent that emitted none: it was refused or cancelled, or had ended before."""
@@ -95,5 +99,5 @@ class Broadcaster:
         if outcome.usage.requests or outcome.duration_seconds:
             used, seconds = outcome.usage, outcome.duration_seconds
             text = structs.replace(text, input=used.input, output=used.output, cost=used.cost, seconds=seconds)
-        self.emit(redacted(text, process_redactor()))
+        self.emit(text)
         self._ended.discard(outcome.session_id)

@@ -430,7 +430,7 @@ def test_one_secret_among_much_progress_is_taken_out_alone(home: Path) -> None:
         shown = [one.body for one in await journal.read(lambda reader: reader.progress(RUN))]
         assert shown == [b'"[redacted]"' if number == 50 else b"%d" % number for number in range(100)]
 
-    on_journal(use, home, redact_progress=without_hunter2)
+    on_journal(use, home, mask=without_hunter2)
 
 
 def test_a_damaged_mark_does_not_keep_what_follows_it_from_being_written(home: Path) -> None:
@@ -466,7 +466,7 @@ def test_progress_that_cannot_be_cleaned_does_not_end_the_writer(home: Path) -> 
         journal.show_progress(RUN, b'"fine"')
         assert (await journal.append(lease, "x", Noted(content=""))).seq == 2
 
-    on_journal(use, home, redact_progress=redact)
+    on_journal(use, home, mask=redact)
 
 
 @pytest.mark.rule("deliver")
@@ -497,7 +497,7 @@ def test_what_is_masked_stands_nowhere(home: Path) -> None:
         await journal.log(RUN, error, trace="hunter2")
         assert lease.state == replay(await journal.records(RUN))
 
-    on_journal(use, home, mask=without_hunter2, redact_progress=without_hunter2)
+    on_journal(use, home, mask=without_hunter2)
     assert b"[redacted]" in (home / "journal.db").read_bytes()
     for path in home.rglob("*"):
         assert path.is_dir() or b"hunter2" not in path.read_bytes()

@@ -54,7 +54,7 @@ _CALM_SECONDS, _TRANSCRIPT_SECONDS = 0.5, 3.0
 class SqliteJournal:
     """The journal of this process: one writer thread with group commit, and queriess that never wait.
 
-    `mask` hides this process's provider keys in records; `redact_progress` hides secrets in progress.
+    `mask` hides this process's provider keys in records and progress.
     """
 
     def __init__(
@@ -64,8 +64,7 @@ class SqliteJournal:
         fsync: Fsync = "group",
         owner: ProcessIdentity | None = None,
         clock: Clock | None = None,
-        mask: Callable[[bytes], bytes] | None = None,
-        redact_progress: Callable[[bytes], bytes] | None = None,
+        mask: Callable[[bytes], bytes] = bytes,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
         max_wait_seconds: float = PATIENCE_SECONDS,
@@ -83,7 +82,7 @@ class SqliteJournal:
             fsync=fsync,
             owner=self.owner,
             clock=clock,
-            redact_progress=redact_progress,
+            mask=mask,
             beat_seconds=beat_seconds,
             stale_seconds=stale_seconds,
             max_wait_seconds=max_wait_seconds,
@@ -193,7 +192,7 @@ class SqliteJournal:
     def _written(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they are stored, without this process's provider keys."""
         event, body = written(event)
-        masked = body if self._mask is None else self._mask(body)
+        masked = self._mask(body)
         return (event, body) if masked == body else (cast("E", decode(masked)), masked)
 
     async def spawn(self, lease: SqliteLease, key: str, child: str, event: Requested) -> SqliteLease | None:
@@ -290,7 +289,7 @@ class SqliteJournal:
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
         """Send a run a message, once per key; False when another message has this key."""
         written(QuestionAnswered(topic=topic, body=Raw(body)))
-        masked = body if self._mask is None else self._mask(body)
+        masked = self._mask(body)
         return await self.transact(lambda tx: tx.send(run, topic, key, masked))
 
     async def deliver(self, run: str, to: str) -> None:

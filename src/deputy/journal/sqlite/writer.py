@@ -83,7 +83,7 @@ class Writer:
         fsync: Fsync,
         owner: str,
         clock: Clock | None,
-        redact_progress: Callable[[bytes], bytes] | None,
+        mask: Callable[[bytes], bytes],
         beat_seconds: float,
         stale_seconds: float,
         max_wait_seconds: float,
@@ -92,7 +92,7 @@ class Writer:
         self.path = folder / home.JOURNAL
         self.owner = owner
         self._fsync: Fsync = fsync
-        self._redact_progress = redact_progress
+        self._mask = mask
         self._beat_seconds = beat_seconds
         self._stale_seconds = stale_seconds
         self._wait_seconds = max_wait_seconds
@@ -312,18 +312,9 @@ class Writer:
         while self._progress:
             run, ring = self._progress.popitem()
             shown += [(run, one) for one in ring]
-        bodies = self._redacted([one.body for _, one in shown])
-        rows = [(run, one.slot, one.at, body) for (run, one), body in zip(shown, bodies, strict=True)]
+        rows = [(run, one.slot, one.at, self._mask(one.body)) for run, one in shown]
         execute(connection, PUT_PROGRESS, rows)
         return now
-
-    def _redacted(self, bodies: list[bytes]) -> list[bytes]:
-        """Progress without secrets, searched together because secrets are rare."""
-        redact = self._redact_progress
-        if redact is None:
-            return bodies
-        together = b"[%b]" % b",".join(bodies)
-        return bodies if redact(together) == together else [redact(body) for body in bodies]
 
     def _is_beat_due(self) -> bool:
         return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds

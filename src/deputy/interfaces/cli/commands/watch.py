@@ -13,7 +13,7 @@ from msgspec import MsgspecError, json, structs
 
 from deputy.core.errors import UnknownRun
 from deputy.core.events import Record, Requested
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, redacted
 from deputy.interfaces.cli.console import (
     CANCELLED,
     NOTHING_FOUND,
@@ -26,6 +26,7 @@ from deputy.interfaces.cli.console import (
 )
 from deputy.interfaces.cli.runner import run_command
 from deputy.interfaces.cli.streams import is_unread
+from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,6 +112,7 @@ class _Follower:
     def __init__(self, queries: Queries, run: str) -> None:
         self._queries = queries
         self._run = run
+        self._redactor = process_redactor()
         self._cursor: Cursor | None = None
         self._tree: dict[str, State] = {}
         self._shown: dict[str, int] = {}
@@ -218,7 +220,7 @@ class _Follower:
                 continue
             is_start = progress.event == "started"
             text = progress if is_start else structs.replace(progress, seconds=_since(began, one.at))
-            yield max(one.at, earliest), text
+            yield max(one.at, earliest), redacted(text, self._redactor)
         until = inf if state.ended_clock is None else max(state.ended_clock, earliest)
         used = (state.usage.input, state.usage.output)
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:
