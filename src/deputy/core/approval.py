@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as stdlib_json
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -122,7 +121,9 @@ def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple
 
 def value_text(value: Any) -> str:
     """An argument as text: a string unchanged, other values as JSON."""
-    text = value if isinstance(value, str) else stdlib_json.dumps(value, ensure_ascii=False)
+    from json import dumps
+
+    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
     return whole_text(text)
 
 
@@ -133,7 +134,9 @@ def whole_text(text: str) -> str:
 
 def call_digest(arguments: Any) -> str:
     """The SHA-256 digest of arguments as canonical JSON."""
-    return sha256(stdlib_json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    from json import dumps
+
+    return sha256(dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def tools_risk(tools: Collection[str] | None) -> Risk:

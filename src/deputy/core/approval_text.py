@@ -7,7 +7,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from deputy.core.detect.visible import escape, escaped_invisible
+from deputy.core.visible_text import escape, escaped_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

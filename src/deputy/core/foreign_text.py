@@ -6,7 +6,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from deputy.core.detect.visible import without_blanks, without_invisible
+from deputy.core.visible_text import without_blanks, without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from deputy.core.detect.visible import escaped_invisible as escaped_invisible
 from deputy.core.foreign_text import PlainStream as PlainStream
 from deputy.core.foreign_text import plain_data as plain_data
 from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.core.visible_text import escaped_invisible as escaped_invisible
 from deputy.processes.outgoing import outgoing_json as outgoing_json
 from deputy.processes.outgoing import outgoing_text as plain
 from deputy.processes.outgoing import process_redactor

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import UNSET, Raw, Struct, json
 
-from deputy.core.detect.visible import visible_json
 from deputy.core.events import (
     ANSWER,
     Event,
@@ -26,6 +25,7 @@ from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Message, MessageCa
 from deputy.core.request import timestamp
 from deputy.core.serialize import usage_dict
 from deputy.core.state import BEGUN, State, apply, not_begun
+from deputy.core.visible_text import visible_json
 from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal import home
 from deputy.processes.outgoing import outgoing_json, outgoing_text, process_redactor

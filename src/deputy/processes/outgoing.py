@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import json
 
-from deputy.core.detect.visible import visible_json_of
 from deputy.core.foreign_text import plain
+from deputy.core.visible_text import visible_json_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

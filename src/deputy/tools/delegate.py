@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_request
-from deputy.core.detect.visible import visible_json
 from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
 from deputy.core.results import results_dict, results_markdown
 from deputy.core.task import DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
 from deputy.core.tool_arguments import arguments_schema
+from deputy.core.visible_text import visible_json
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.model_availability import why_unreachable

@@ -11,8 +11,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 from tests.core.redaction.samples import made_up, vendor_keys
 
-from deputy.core.detect.visible import escaped_invisible
 from deputy.core.redaction import MARK, Redactor, known_secrets
+from deputy.core.visible_text import escaped_invisible
 
 PLAIN = Redactor()
 KNOWN = [f'made up/{made_up(12, seed=1)}+"ü😀"', made_up(40, seed=2), made_up(9, seed=3)]

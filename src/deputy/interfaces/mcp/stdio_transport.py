@@ -27,7 +27,7 @@ from mcp_types import (
 from msgspec import Struct
 from pydantic_core import from_json
 
-from deputy.core.detect.visible import visible_json_of
+from deputy.core.visible_text import visible_json_of
 from deputy.interfaces.background import background
 from deputy.processes.bounded_output import MOST_PARTS, has_too_many_parts
 

@@ -138,7 +138,7 @@ def _show(asking: PendingApproval, *, whole: bool) -> None:
 
 def _show_json(form: dict[str, Any]) -> None:
     """Print the request exactly: what a person approves is never redacted."""
-    from deputy.core.detect.visible import visible_json
+    from deputy.core.visible_text import visible_json
 
     click.echo(visible_json(form, indent=2))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputy.core.detect.visible import visible_json
+from deputy.core.visible_text import visible_json
 from deputy.interfaces.cli.commands.task_commands import run_prompt, with_task_options
 from deputy.interfaces.cli.console import (
     NOTHING_FOUND,

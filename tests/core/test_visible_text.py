@@ -3,9 +3,9 @@ import unicodedata
 
 import pytest
 
-from deputy.core.detect.visible import escaped_invisible, visible_json, visible_json_of
 from deputy.core.foreign_text import PlainStream, kept_apart, plain, plain_data
 from deputy.core.task import MAX_LABEL, cleaned_label, read_label
+from deputy.core.visible_text import escaped_invisible, visible_json, visible_json_of
 
 EVERY = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
 """Every assigned character: a newer Unicode knows more of those that are invisible."""
