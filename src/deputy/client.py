@@ -202,19 +202,19 @@ class Deputy:
             approval_timeout_seconds=approval_timeout_seconds,
             is_counted=self._options.policy is not None,
         )
-        session_id = await self._submit(more, command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+        model = await self.models.default(tasks)
+        session_id = await self._submit(more, command=DELEGATE, model=model, arguments=Raw(json.encode(fan_out)))
         if must_ask:
             await self._until_it_asks(session_id)
         return session_id
 
     async def preview(self, tasks: Sequence[Task], *, concurrency: int, notes: str = "") -> ApprovalRequest:
         """The approval request for these tasks, to show it without asking."""
-        model = (await self.models.default()).model
         paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
         return spawn_request(
             tasks,
             tool=DELEGATE_TOOL,
-            model=model,
+            model=await self.models.default(tasks),
             cost=await self.models.max_cost(tasks),
             concurrency=concurrency,
             files=await self._runtime.services.files.open(self._grant).digests(paths),
@@ -377,7 +377,7 @@ class Deputy:
             settings=self._settings,
             workspace=self._options.root,
             choose_model=self.models.for_command,
-            missing_backend=self.models.missing_backend,
+            ensure_usable=self.models.ensure_usable,
             budget=self._grant.budget,
             approval=self._runtime.services.approval,
             preview=lambda task: self.preview((task,), concurrency=1),

@@ -109,7 +109,7 @@ class House:
         kept = {name: value for name, value in os.environ.items() if not name.startswith((*KEYS, "DEPUTY"))}
         # Nothing listens on port 9: no test may meet a model server of this machine.
         nobody = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
-        self.env = {**kept, **nobody, "DEPUTY_HOME": str(self.home)}
+        self.env = {**kept, **nobody, "DEPUTY_HOME": str(self.home), "DEPUTY_MODEL": "offline:scout"}
         self._started: list[subprocess.Popen[bytes]] = []
 
     def run(self, *arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:

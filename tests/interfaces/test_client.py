@@ -13,14 +13,17 @@ from pydantic import BaseModel
 import deputy
 from deputy import Decision, Deputy, Question, Task, run_sync
 from deputy.core.effective_settings import EffectiveSettings
-from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.errors import CannotSpawn, UnknownRun, UsageError
 from deputy.core.events import QuestionAsked, Record
 from deputy.core.limits import Budget, WallLimit
+from deputy.core.model_script import ScriptedTurn
 from deputy.core.progress import Progress
 from deputy.core.results import results_dict
 from deputy.core.state import ASKED, State
 from deputy.interfaces.questions import QuestionDispatcher
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.models import retry
+from deputy.testing.provider import ProviderServer
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
 
@@ -44,6 +47,40 @@ def test_type_checkers_know_the_names_that_there_are():
     assert all(getattr(deputy, name) is not None for name in output)
     with pytest.raises(AttributeError, match="Deputee"):
         deputy.Deputee  # noqa: B018  what it raises is the test
+
+
+def _environment(house, monkeypatch, **more: str) -> None:
+    for name, value in {**house.env, "DEPUTY_MODEL": "", **more}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.rule("honest.model")
+def test_without_a_model_a_program_is_refused_unless_every_task_names_one(house, place, monkeypatch):
+    _environment(house, monkeypatch)
+    with pytest.raises(CannotSpawn, match="no model is configured"):
+        run_sync("x", **place)
+    with pytest.raises(CannotSpawn, match="no model is configured"):
+        run_sync(Task(label="a", prompt="x", model="offline:scout"), "y", **place)
+    [outcome] = run_sync(Task(label="a", prompt="x", model="offline:scout"), **place)
+    assert (outcome.status, outcome.model) == ("completed", "offline:scout")
+
+
+@pytest.mark.rule("honest.model")
+def test_a_detected_server_that_stops_is_an_error_and_no_other_model_is_used(house, place, monkeypatch):
+    monkeypatch.setattr(retry, "SHORTEST_WAIT_SECONDS", 0.0)
+
+    async def main():
+        async with Deputy(**place) as deputy:
+            async with ProviderServer(ScriptedTurn(text="Well."), models=("qwen3",)) as server:
+                _environment(house, monkeypatch, OLLAMA_BASE_URL=server.environ["OLLAMA_BASE_URL"])
+                [first] = await deputy.delegate([Task(label="a", prompt="x")])
+            [second] = await deputy.delegate([Task(label="a", prompt="x")])
+        return first, second
+
+    first, second = asyncio.run(main())
+    assert (first.status, first.model) == ("completed", "ollama:qwen3")
+    assert (second.status, second.model, second.fallbacks) == ("failed", "ollama:qwen3", ())
+    assert second.errors[0].code == "NETWORK_FAILED"
 
 
 @pytest.mark.rule("guard.quota")

@@ -38,10 +38,10 @@ def server():
         thread.join()
 
 
-def test_without_anything_it_is_the_scout():
-    choice = chosen()
-    assert choice.model == "offline:scout"
-    assert "no key is set" in choice.reason
+@pytest.mark.rule("honest.model")
+def test_without_a_name_a_key_and_a_server_there_is_no_model():
+    assert chosen() is None
+    assert chosen(DEPUTY_MODEL="offline:scout").model == "offline:scout"
 
 
 def test_the_first_provider_with_a_key_wins_in_the_documented_order():
@@ -51,7 +51,7 @@ def test_the_first_provider_with_a_key_wins_in_the_documented_order():
 
 
 def test_a_blank_key_is_none():
-    assert chosen(ANTHROPIC_API_KEY="  ").model == "offline:scout"
+    assert chosen(ANTHROPIC_API_KEY="  ") is None
 
 
 def test_a_named_model_beats_every_key():
@@ -78,9 +78,9 @@ def test_a_server_on_this_machine_is_asked_for_its_models(server):
 def test_a_server_that_talks_nonsense_is_none(server, body):
     bodies, address = server
     bodies[""] = body
-    assert chosen(OLLAMA_BASE_URL=address).model == "offline:scout"
+    assert chosen(OLLAMA_BASE_URL=address) is None
 
 
 @pytest.mark.parametrize("address", ["https://127.0.0.1:1", "nonsense", "http://", "http://127.0.0.1:99999/v1"])
 def test_an_address_that_is_none_is_no_server(address):
-    assert chosen(OLLAMA_BASE_URL=address).model == "offline:scout"
+    assert chosen(OLLAMA_BASE_URL=address) is None

@@ -3,6 +3,7 @@
 DeputyError                 every exception that Deputy raises on purpose
 ├── UsageError              wrong input of a user or caller; raised before any side effect
 │   ├── BadFields           several wrong fields at once
+│   ├── CannotSpawn         no model is configured, or nothing here can serve the model
 │   └── TaskBusy            another command is running on the task
 ├── StorageError            the home directory or a file in it failed; names the path and a remedy
 │   ├── StorageFull         no space is left
@@ -86,6 +87,18 @@ class BadFields(UsageError):
         text = "; ".join(f"{field} {problem}" for field, problem in problems)
         self.field, self.found, self.expected = problems[0][0], None, text
         DeputyError.__init__(self, self.safe_text(_without_secrets))
+
+    def safe_text(self, redact: Callable[[str], str]) -> str:
+        """The message, redacted with this function."""
+        return redact(self.expected)
+
+
+class CannotSpawn(UsageError):
+    """No model is configured, or nothing here can serve the model."""
+
+    def __init__(self, message: str, remedy: str = "`deputy doctor` says what to set.") -> None:
+        self.field, self.found, self.expected = "model", None, f"{message}. {remedy}"
+        DeputyError.__init__(self, self.expected)
 
     def safe_text(self, redact: Callable[[str], str]) -> str:
         """The message, redacted with this function."""
@@ -376,6 +389,11 @@ _DO_IT = "Do this work yourself instead of delegating it."
 _NO_MORE_SPAWNS = "Continue with the results you have, or do this work yourself."
 _RAISE_LIMIT = "Use the results so far, or resume it with a higher limit."
 
+HOW_TO_CHOOSE_MODEL = (
+    "Set the key of a provider (like ANTHROPIC_API_KEY or OPENAI_API_KEY), start a local model server (like Ollama), "
+    "or name a model with --model or DEPUTY_MODEL; `deputy doctor` shows what is found."
+)
+
 CATALOG: Mapping[str, ErrorKind] = {
     # refused by the guard
     "MAX_DEPTH_EXCEEDED": ErrorKind("depth", _DO_IT),
@@ -404,6 +422,7 @@ CATALOG: Mapping[str, ErrorKind] = {
     "SESSION_GONE": ErrorKind("execution", "Start a new session with the findings so far.", blame="backend"),
     "NO_ANSWER": ErrorKind("execution", "Try again, or use another backend.", blame="backend"),
     # models
+    "NO_MODEL": ErrorKind("provider", HOW_TO_CHOOSE_MODEL, False),
     "MODEL_FAILED": ErrorKind("provider", "Read the message, or try another model.", False, "backend"),
     "NO_API_KEY": ErrorKind("provider", "Set the key; `deputy doctor` names the variable.", False, "backend"),
     "BAD_API_KEY": ErrorKind("provider", "Check the key and its permissions.", False, "backend"),

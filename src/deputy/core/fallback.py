@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from deputy.core.errors import Blame, Error, new_error
+from deputy.core.errors import HOW_TO_CHOOSE_MODEL, Blame, CannotSpawn, Error, new_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SCRIPT = "script:"
+SCOUT = "offline:scout"
+UNCHOSEN_SCOUT = f"{SCOUT} (no model is configured)"
+"""The scout when it was not chosen: it only searches, so its tasks end as partial."""
 ONLY_A_PERSON = "only the person who runs Deputy may name a script, not a caller, a text or a project's file"
 NATIVE = "native"
 INLINE = "inline"
@@ -158,6 +161,11 @@ PROGRAMS_ONLY: Mapping[str, str] = {
     "cursor": "cursor-agent", "opencode": "opencode", "copilot": "copilot", "qwen": "qwen",
 }  # fmt: skip
 """Providers without an API, and the program that has their models."""
+
+
+def no_model() -> CannotSpawn:
+    """The error when no model is configured."""
+    return CannotSpawn("Cannot spawn subagents: no model is configured", HOW_TO_CHOOSE_MODEL)
 
 
 def cannot_spawn(model: str, provider: str) -> str:

@@ -40,6 +40,8 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     output: int | None = None
     """Tokens; of `thinking`: how many this turn has spent on it so far, by our estimate."""
     cost: int | None = None
+    model: str | None = None
+    """Of `tokens` and `completed`: the model that answered."""
     estimated: bool = False
     status: str | None = None
     reason: str | None = None

@@ -130,7 +130,7 @@ def _result_json(result: Result) -> ResultJson:
         artifacts=outcome.artifacts or UNSET,
         branch=outcome.branch or UNSET,
         backend=outcome.backend if has_detour else UNSET,
-        model=outcome.model if has_detour else UNSET,
+        model=outcome.model or UNSET,
         isolated=outcome.is_isolated if has_detour else UNSET,
         fallbacks=outcome.fallbacks if has_detour else UNSET,
         warnings=outcome.warnings or UNSET,
@@ -149,6 +149,7 @@ def _section(name: str, result: Result) -> str:
     usage = outcome.usage
     parts = [
         f"### [{name}] {_title(outcome)}",
+        *((_apart(f"**Model**: {outcome.model}"),) if outcome.model else ()),
         f"**Usage**: {'~' * usage.estimated}in={usage.input:,} out={usage.output:,}",
     ]
     parts.extend(f"**Instead of {one.left}**: {one.taken}. {one.reason}" for one in outcome.fallbacks)

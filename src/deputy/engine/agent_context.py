@@ -109,6 +109,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
                 output=usage.output,
                 cost=usage.cost,
                 estimated=usage.estimated,
+                model=self.model.name,
             )
         )
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from deputy.core.errors import Error, StepFailed
+from deputy.core.errors import Error, StepFailed, new_error
 from deputy.core.events import Admitted
-from deputy.core.fallback import INLINE
+from deputy.core.fallback import INLINE, UNCHOSEN_SCOUT
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
 from deputy.core.progress import Progress
 from deputy.core.task import DELEGATE, RUN_TOOL, WRITING_TOOLS
@@ -77,6 +77,8 @@ async def delegate(run: RunContext, start: Requested, services: Services) -> Out
         is_limited = result.report.kind == "limited"
         changed = await changed_files(run, work.history, agent, start.options.folder) if is_limited else None
         outcome = outcome_of(run, work.history, result, start.options.role, changed)
+        if start.model == UNCHOSEN_SCOUT and isinstance(outcome, Completed):
+            outcome = _without_model(outcome)
         return await close_worktree(run, label, taken, outcome, services)
 
 
@@ -200,6 +202,14 @@ def outcome_of(
         case "failed" | "invalid":
             error = report.error or _resumable(None, run.run)
             return ended(Failed, shortened(error.message), errors=(error, *result.reasons))
+
+
+def _without_model(outcome: Completed) -> Partial:
+    """The findings of the scout, which no model has judged."""
+    error = new_error("NO_MODEL", "No model is configured: the offline scout searched the files and judged nothing.")
+    fields: dict[str, Any] = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
+    fields |= {"errors": (error,), "next_steps": error.recommendation}
+    return Partial(**fields)
 
 
 def _as_returned(ended: Callable[..., Outcome], returned: Return, reasons: tuple[Error, ...]) -> Outcome:

@@ -299,7 +299,7 @@ class Services:
         self.drop(state.run)
         if is_known:
             text = Progress(event="completed", label=state.label, session_id=state.run, status=state.status)
-            self.watch(structs.replace(text, reason=state.reason or None))
+            self.watch(structs.replace(text, reason=state.reason or None, model=state.model or None))
 
     def drop(self, run: str) -> None:
         """Remove a run's ledger and those of its stopped descendants."""

@@ -95,7 +95,7 @@ class Broadcaster:
             return
         reason = outcome.errors[0].type if outcome.errors else None
         text = Progress(event="completed", label=result.label, session_id=outcome.session_id, status=outcome.status)
-        text = structs.replace(text, index=index, total=total, reason=reason)
+        text = structs.replace(text, index=index, total=total, reason=reason, model=outcome.model)
         if outcome.usage.requests or outcome.duration_seconds:
             used, seconds = outcome.usage, outcome.duration_seconds
             text = structs.replace(text, input=used.input, output=used.output, cost=used.cost, seconds=seconds)

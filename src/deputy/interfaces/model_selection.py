@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from deputy.core.approval import cost_ceiling, cost_not_bounded
-from deputy.core.errors import Unquoted, UsageError
-from deputy.core.fallback import INLINE, Candidate
+from deputy.core.errors import CannotSpawn, Unquoted, UsageError
+from deputy.core.fallback import INLINE, UNCHOSEN_SCOUT, Candidate, cannot_spawn, no_model
 from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.engine.fallback import why_unavailable
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from deputy.core.approval import PriceBounds
     from deputy.core.limits import Budget
     from deputy.core.task import Role, Task
-    from deputy.models.default_model import ModelChoice
     from deputy.options import DeputyOptions
     from deputy.wiring import Runtime
 
@@ -30,22 +29,44 @@ class ModelSelection:
         self._options = options
         self._default = options.model
 
-    async def default(self) -> ModelChoice:
-        """The model that is used when a task names none, and why."""
-        from deputy.models.default_model import ModelChoice, choose_model
+    async def find(self) -> str | None:
+        """The configured model; None when there is none."""
+        if self._default is None:
+            from deputy.models.default_model import choose_model
 
-        if self._default is not None:
-            choice = ModelChoice(model=self._default, reason="chosen by the caller")
-        else:
             choice = await choose_model(self._runtime.models, os.environ, self._options.settings.model)
-        self._runtime.models.check(choice.model)
-        self._default = choice.model
-        return choice
+            self._default = None if choice is None else choice.model
+        if self._default is not None:
+            self._runtime.models.check(self._default)
+        return self._default
+
+    async def default(self, tasks: Sequence[Task] = (), *, may_scout: bool = False) -> str:
+        """The session's own model, which is used when a task names none; CannotSpawn without a configured model.
+
+        When every task names a model, that of the first one is enough. With `may_scout`, the offline scout searches
+        instead of a model; its tasks end as partial.
+        """
+        if (own := await self.find()) is not None:
+            return own
+        named = [task.model for task in tasks if task.model is not None]
+        if tasks and len(named) == len(tasks):
+            return named[0]
+        if not may_scout:
+            raise no_model()
+        self._default = UNCHOSEN_SCOUT
+        return UNCHOSEN_SCOUT
 
     async def for_role(self, role: Role | None) -> str:
         """The model given to this Deputy, else that of the agent definition, else the default."""
         own = None if role is None or self._options.model is not None else role.model
-        return own or (await self.default()).model
+        return own or await self.default()
+
+    async def ensure_usable(self, *models: str) -> None:
+        """Raise CannotSpawn unless each model has a key or an installed program."""
+        for model in dict.fromkeys(models):
+            provider = self.missing_key(model)
+            if provider is not None and not await self._runtime.backends.has_program(model):
+                raise CannotSpawn(cannot_spawn(model, provider))
 
     async def for_command(self, role: Role) -> str:
         """The model of a task command; it has a price if the cost is capped."""
@@ -58,11 +79,6 @@ class ModelSelection:
         """The provider whose key is missing for a model; None when there is a key."""
         return self._runtime.models.missing_key(model)
 
-    async def missing_backend(self, model: str) -> str | None:
-        """The provider of a model that has neither a key nor an installed program; None when it can be used."""
-        provider = self.missing_key(model)
-        return None if provider is None or await self._runtime.backends.has_program(model) else provider
-
     async def backend_for(self, model: str) -> Candidate | None:
         """The backend and model that would run a task for `model` now; None when there is none.
 
@@ -72,10 +88,11 @@ class ModelSelection:
         for candidate in backends.candidates(model, falls_back=routing.falls_back, native_failures=0):
             if await why_unavailable(candidate, backends) is None:
                 return candidate
-        own = (await self.default()).model
+        own = await self.find()
         is_allowed = routing.falls_back and routing.inline != "never"
-        can_inline = is_allowed and own != model and self.missing_key(own) is None
-        return Candidate(backend=INLINE, model=own) if can_inline else None
+        if own is None or own == model or not is_allowed or self.missing_key(own) is not None:
+            return None
+        return Candidate(backend=INLINE, model=own)
 
     def provider_of(self, model: str) -> str:
         """The provider of a model."""
@@ -87,7 +104,7 @@ class ModelSelection:
 
     async def max_cost(self, tasks: Sequence[Task]) -> str:
         """The maximum cost of tasks, with the models that will really be used."""
-        default = (await self.default()).model
+        default = await self.default(tasks)
         used: dict[str, str] = {}
         for name in dict.fromkeys(task.model or default for task in tasks):
             candidate = await self.backend_for(name)
@@ -100,7 +117,7 @@ class ModelSelection:
         for index, task in enumerate(tasks):
             # Without a cost limit the default model need not be known yet.
             if task.budget.cost is not None or budget.cost is not None:
-                model = task.model or (await self.default()).model
+                model = task.model or await self.default(tasks)
                 self.check_cost(task.budget, model, f"tasks[{index}].budget.cost")
                 self.check_cost(budget, model, "budget.cost")
 

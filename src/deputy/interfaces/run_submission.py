@@ -41,6 +41,7 @@ class RunSubmitter:
         grant: Grant,
         *,
         command: str,
+        model: str | None = None,
         prompt: str = "",
         arguments: Raw | UnsetType = UNSET,
         role: Role | None = None,
@@ -48,7 +49,7 @@ class RunSubmitter:
     ) -> str:
         """Check and submit a run; return its session id."""
         runtime = self._runtime
-        model = await self._models.for_role(role)
+        model = model or await self._models.for_role(role)
         if command != DELEGATE:
             self._models.check_cost(grant.budget, model, "budget.cost")
         if self._models.missing_key(model) is None:

@@ -1,4 +1,4 @@
-"""The default model: of the first provider with a key, else of a local server, else the offline scout."""
+"""The default model: the one that the user names, else of the first provider with a key, else of a local server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from deputy.models.factory import ModelFactory
 
 MODEL_VARIABLE = "DEPUTY_MODEL"
-OFFLINE_MODEL = "offline:scout"
 
 BY_KEY = {
     "anthropic": "anthropic:claude-sonnet-5-5",
@@ -42,8 +41,10 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-async def choose_model(models: ModelFactory, environ: Mapping[str, str], configured: str | None = None) -> ModelChoice:
-    """The model to use if none is named."""
+async def choose_model(
+    models: ModelFactory, environ: Mapping[str, str], configured: str | None = None
+) -> ModelChoice | None:
+    """The model to use if a task names none; None if no model is configured."""
     import asyncio
 
     named = environ.get(MODEL_VARIABLE, "").strip()
@@ -60,7 +61,7 @@ async def choose_model(models: ModelFactory, environ: Mapping[str, str], configu
         found = await asyncio.to_thread(_models_at, address)
         if found:
             return ModelChoice(model=f"{provider}:{found[0]}", reason=f"no key is set, and {provider} answers here")
-    return ModelChoice(model=OFFLINE_MODEL, reason="no key is set, and no local model server answers")
+    return None
 
 
 def _models_at(address: str) -> list[str]:

@@ -23,6 +23,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import UsageError
+from deputy.core.fallback import SCOUT, UNCHOSEN_SCOUT
 from deputy.engine.prompts import prompt
 from deputy.models.offline_search import (
     MOST_HITS,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import Conversation, GenerationSettings, Message, StreamEvent, Toolset
 
-NAME = "offline:scout"
 WHAT_IT_IS = "offline scout: no model was asked"
 
 _BEFORE, _SHOWN = 3, 24
@@ -61,14 +61,14 @@ _OWN_LINES = (
 class OfflineModel:
     """The offline scout; its only state is the conversation."""
 
-    name = NAME
+    name = SCOUT
     context_window: int | None = None
 
     @classmethod
     def named(cls, name: str) -> OfflineModel:
         """The scout, if it has this name."""
-        if name != NAME:
-            raise UsageError("model", name, f"{NAME} is the only offline model")
+        if name not in (SCOUT, UNCHOSEN_SCOUT):
+            raise UsageError("model", name, f"{SCOUT} is the only offline model")
         return cls()
 
     async def stream(
@@ -81,7 +81,7 @@ class OfflineModel:
         parts: list[Part] = [Text(text=text)] if text else []
         for number, (name, arguments) in enumerate(calls):
             parts.append(ToolCall(id=f"scout_{len(conversation)}_{number}", name=name, arguments=arguments))
-        message = AssistantMessage(parts=tuple(parts), origin=NAME)
+        message = AssistantMessage(parts=tuple(parts), origin=SCOUT)
         for call in message.calls:
             yield call
         yield _usage(conversation, message)

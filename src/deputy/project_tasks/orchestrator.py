@@ -12,7 +12,6 @@ from msgspec import UNSET, Struct, structs
 from deputy.core.approval import ApprovalRequest
 from deputy.core.errors import StorageError, UsageError
 from deputy.core.events import Requested
-from deputy.core.fallback import cannot_spawn
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import ProjectTask
 from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
@@ -72,8 +71,8 @@ class CommandContext:
     settings: EffectiveSettings
     workspace: Path
     choose_model: Callable[[Role], Awaitable[str]]
-    missing_backend: Callable[[str], Awaitable[str | None]]
-    """The provider of a model that has no key and no program; None when it can be used."""
+    ensure_usable: Callable[[str], Awaitable[None]]
+    """Raise CannotSpawn for a model that has no key and no program."""
     budget: Budget
     """The caps of one command."""
     approval: Approval
@@ -148,8 +147,7 @@ async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCom
             raise UsageError(f"the agent of {request.command}", name, reason)
         case Role() as role:
             model = await context.choose_model(role)
-    if (provider := await context.missing_backend(model)) is not None:
-        raise UsageError("--model", model, f"{cannot_spawn(model, provider)}; `deputy doctor` says what to set")
+    await context.ensure_usable(model)
     grant = _grant(prepared, context.budget)
     if others := [one for one in request.tools or () if one not in grant.tools]:
         raise UsageError("--tools", others[0], f"{request.command} has only {', '.join(command.tools)}")

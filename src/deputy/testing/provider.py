@@ -16,7 +16,7 @@ from deputy.testing.faults import FAULTS, Fault, answers
 from deputy.testing.protocol_streams import Protocol, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HEAD_LIMIT: Final = 64 * 1024
 CHAT_PROVIDERS: Final = ("OPENAI", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL", "OLLAMA", "VLLM", "LLAMACPP")
@@ -51,6 +51,7 @@ class ProviderServer:
         *script: ModelScript | ScriptedTurn,
         faults: Mapping[str, Fault] | None = None,
         strict: bool = True,
+        models: Sequence[str] = (),
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
@@ -65,6 +66,8 @@ class ProviderServer:
         if unknown := named - set(self._faults):
             raise ValueError(f"the script names unknown faults: {', '.join(sorted(unknown))}")
         self._strict = strict
+        self._models = models
+        """The models that it lists, like a local server."""
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
@@ -153,6 +156,8 @@ class ProviderServer:
         return exchange.is_reusable
 
     async def _answer(self, exchange: Exchange, path: str, headers: dict[str, str], content: bytes) -> None:
+        if self._models and path.endswith("/models"):
+            return await answers(200, {"data": [{"id": name} for name in self._models]})(exchange, [])
         protocol = protocol_of(path)
         if protocol is None:
             return await answers(404, {"error": {"message": f"nothing is at {path}"}})(exchange, [])

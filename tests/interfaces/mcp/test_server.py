@@ -69,7 +69,18 @@ def test_a_bad_call_is_refused_with_the_fields_name_and_nothing_is_opened(house,
 def test_a_missing_key_is_told_before_anybody_is_asked(house, monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     result = call(house, "Delegate", tasks("a"), model="anthropic:claude-sonnet-4-5", approval="ask")
-    assert text_of(result) == "Cannot spawn subagents: no API key for provider anthropic"
+    assert text_of(result).startswith("Cannot spawn subagents: no API key for provider anthropic. ")
+
+
+@pytest.mark.rule("honest.model")
+def test_without_a_model_a_call_is_refused_before_anything_starts(house, monkeypatch):
+    for name, value in house.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DEPUTY_MODEL", "")
+    result = call(house, "Delegate", tasks("a"), model=None)
+    assert result.is_error
+    assert text_of(result).startswith("Cannot spawn subagents: no model is configured. Set the key of a provider")
+    assert entries(house) == []
 
 
 def test_tasks_only_read_unless_the_server_was_told_otherwise(house):

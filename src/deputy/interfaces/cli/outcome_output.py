@@ -92,8 +92,8 @@ def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _is_spent(outcome: Outcome) -> bool:
-    """Whether the budget is spent: resumed, the run would end again at once."""
-    return bool(outcome.errors) and outcome.errors[0].type == "budget"
+    """Whether a resumed run would end in the same way: its budget is spent, or it has no model."""
+    return any(error.type == "budget" or error.code == "NO_MODEL" for error in outcome.errors[:1])
 
 
 def _errors(outcome: Outcome) -> list[str]:

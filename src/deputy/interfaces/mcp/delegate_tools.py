@@ -11,7 +11,6 @@ from mcp_types import InputRequiredResult
 from msgspec import UNSET, json, structs
 
 from deputy.core.errors import DeputyError
-from deputy.core.fallback import cannot_spawn
 from deputy.core.results import results_json, results_markdown
 from deputy.core.task import DelegateCall
 from deputy.interfaces.background import background, first_of
@@ -136,10 +135,8 @@ async def _checked(call: McpCall) -> DelegateCall:
         raise DeputyError(_REFUSED)
     deputy = await call.server_state.deputy()
     wanted = structs.replace(wanted, tasks=await deputy.resolve_tasks(wanted.tasks))
-    default = (await deputy.models.default()).model
-    for model in dict.fromkeys(task.model or default for task in wanted.tasks):
-        if (provider := await deputy.models.missing_backend(model)) is not None:
-            raise DeputyError(cannot_spawn(model, provider))
+    default = await deputy.models.default(wanted.tasks)
+    await deputy.models.ensure_usable(*(task.model or default for task in wanted.tasks))
     return wanted
 
 

@@ -18,7 +18,7 @@ Tone = Literal["plain", "label", "good", "warning", "bad", "quiet"]
 Span = tuple[str, Tone]
 """A piece of a line and its tone; renderers choose colours."""
 
-_ACTIVITY_WIDTH = 80
+_ACTIVITY_WIDTH, _MODEL_WIDTH = 80, 60
 _INDENT = "  "
 
 
@@ -40,6 +40,7 @@ class ProgressRow(Struct, frozen=True, kw_only=True):
     estimated: bool = False
     output: int = 0
     cost: int | None = 0
+    model: str = ""
     began: float | None = None
     ended: float | None = None
 
@@ -180,6 +181,8 @@ def line(row: ProgressRow, now: float) -> list[Span]:
     if row.began is not None:
         seconds = (now if row.ended is None else row.ended) - row.began
         spans.append(("".join(f" {part}" for part in (elapsed(seconds), dollars(row.cost)) if part), "quiet"))
+    if row.model:
+        spans.append((f" {one_line(row.model, _MODEL_WIDTH)}", "quiet"))
     return spans
 
 
@@ -206,6 +209,7 @@ _ENDINGS: dict[str, tuple[str, Tone]] = {
 
 
 def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
+    row = structs.replace(row, model=progress.model or row.model)
     match progress.event:
         case "started":
             began = row.began if row.began is not None else now - (progress.seconds or 0.0)

@@ -47,12 +47,13 @@ def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_err
     assert run.returncode == 0, run.stderr
     assert run.stdout == (
         "## Subagents: 2 completed of 2\n\n"
-        "### [a] ✓\n\n**Usage**: in=1,000 out=20\n\nLate, and first in order.\n\n"
-        "### [b] ✓\n\n**Usage**: in=1,000 out=20\n\nSoon.\n"
+        f"### [a] ✓\n\n**Model**: {MODEL}\n\n**Usage**: in=1,000 out=20\n\nLate, and first in order.\n\n"
+        f"### [b] ✓\n\n**Model**: {MODEL}\n\n**Usage**: in=1,000 out=20\n\nSoon.\n"
     )
     lines = run.stderr.splitlines()
     assert lines[0] == "Delegate [2 subagents]"
-    assert any(line.startswith("[b] ✓ complete (in=1k out=20)") for line in lines)
+    [ended] = [line for line in lines if line.startswith("[b] ✓ complete (in=1k out=20)")]
+    assert ended.endswith(f" {MODEL}")
     assert lines[-1].startswith("total  2 complete · in=2k out=40 ·")
 
 
@@ -98,12 +99,57 @@ def test_tasks_come_from_a_file_or_standard_input_too(house):
         assert all("plan: win" in asked.opening for asked in server.asked)
 
 
-def test_without_a_key_and_a_server_the_scout_does_it(house):
+NO_MODEL = {"DEPUTY_MODEL": ""}
+
+
+@pytest.mark.rule("honest.model")
+@pytest.mark.parametrize("chosen", [("--model", "offline:scout"), ()])
+def test_the_scout_completes_when_it_was_chosen_and_is_named_as_the_model(house, chosen):
     (house.workspace / "lamp.py").write_text("def light_lamp():\n    pass\n")
-    run = house.run("delegate", "-t", "a=Where is light_lamp?", "--yes")
+    env = NO_MODEL if chosen else {"DEPUTY_MODEL": "offline:scout"}
+    run = house.run("delegate", "-t", "a=Where is light_lamp?", "--yes", "--json", *chosen, **env)
     assert run.returncode == 0, run.stderr
-    assert "offline scout: no model was asked" in run.stdout
-    assert "lamp.py:1" in run.stdout
+    [result] = json.loads(run.stdout)["results"]
+    assert (result["status"], result["model"]) == ("ok", "offline:scout")
+    assert "offline scout: no model was asked" in result["report"]
+    assert "lamp.py:1" in result["report"]
+
+
+@pytest.mark.rule("honest.model")
+def test_at_a_terminal_the_scout_helps_without_a_model_but_the_task_is_only_partial(house):
+    (house.workspace / "lamp.py").write_text("def light_lamp():\n    pass\n")
+    terminal = house.terminal("delegate", "-t", "a=Where is light_lamp?", "--yes", **NO_MODEL)
+    assert terminal.end() == 4
+    assert "No model is configured" in terminal.text
+    assert "ANTHROPIC_API_KEY" in terminal.text
+    assert "deputy resume" not in terminal.text, "a resumed scout finds the same"
+    assert "(offline:scout)" in house.run("ps", "--all").stdout
+    [call, task] = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
+    assert (call["status"], task["status"], task["model"]) == ("partial", "partial", "offline:scout")
+    shown = json.loads(house.run("show", task["session_id"], "--json").stdout)
+    assert shown["outcome"]["errors"][0]["code"] == "NO_MODEL"
+
+
+@pytest.mark.rule("honest.model")
+@pytest.mark.parametrize(
+    ("command", "stdin"),
+    [
+        (("delegate", "-t", "a=x", "--yes"), ""),
+        (("run", "x", "--yes"), ""),
+        (("exec", "-", "--yes"), "Please use a subagent to review src/auth.py"),
+        (("refine", "x", "--yes"), ""),
+        (("research", "1", "--yes"), ""),
+        (("meta", "x", "--yes"), ""),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_without_a_model_nothing_is_started_and_the_message_says_what_to_set(house, command, stdin):
+    if command[0] == "research":
+        assert house.run("task", "add", "x").returncode == 0
+    run = house.run(*command, stdin=stdin, **NO_MODEL)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("deputy: Cannot spawn subagents: no model is configured. Set the key of a provider")
+    assert json.loads(house.run("ps", "--all", "--json").stdout) == {"delegations": []}
 
 
 @pytest.mark.parametrize(
@@ -353,7 +399,7 @@ def configured(house, text: str) -> dict[str, str]:
 def test_the_configuration_may_allow_it_and_name_the_model(house):
     model = house.script("one", {"turns": [{"text": "Done."}]})
     env = configured(house, f'[models]\ndefault = "{model}"\n[approval]\npolicy = "allow"\n')
-    run = house.run("delegate", "-t", "a=x", **env)
+    run = house.run("delegate", "-t", "a=x", **env, **NO_MODEL)
     assert (run.returncode, "Done." in run.stdout) == (0, True), run.stderr
 
 

@@ -14,17 +14,18 @@ def doctor(house, *arguments: str, **env: str):
     return CliRunner(env={**unset, **house.env, **env}).invoke(command, arguments)
 
 
-def test_a_fresh_machine_can_work_and_is_told_what_would_be_better(house):
-    run = house.run("doctor")
-    assert run.returncode == 0
-    assert "✓ model     offline:scout: no key is set, and no local model server answers" in run.stdout
+@pytest.mark.rule("honest.model")
+def test_a_fresh_machine_has_no_model_and_says_how_to_get_one(house):
+    run = house.run("doctor", DEPUTY_MODEL="")
+    assert run.returncode == 1
+    assert "✗ model     none: no model is named, no key is set, and no local" in run.stdout
     assert "ANTHROPIC_API_KEY" in run.stdout
     assert "✓ search    ripgrep" in run.stdout
     assert not house.home.exists(), "looking makes nothing"
 
 
 def test_it_says_which_model_and_why(house):
-    form = json.loads(house.run("doctor", "--json", OPENAI_API_KEY="sk-secret-value").stdout)
+    form = json.loads(house.run("doctor", "--json", OPENAI_API_KEY="sk-secret-value", DEPUTY_MODEL="").stdout)
     assert (form["ok"], form["model"], form["reason"]) == (True, "openai:gpt-5.2", "OPENAI_API_KEY is set")
     assert "sk-secret-value" not in json.dumps(form)
 
@@ -101,7 +102,7 @@ def test_the_model_of_the_configuration_is_taken(house):
     person = house.workspace.parent / "person"
     (person / ".config/deputy").mkdir(parents=True)
     (person / ".config/deputy/config.toml").write_text('[models]\ndefault = "sonnet"\n')
-    form = json.loads(house.run("doctor", "--json", HOME=str(person), ANTHROPIC_API_KEY="k").stdout)
+    form = json.loads(house.run("doctor", "--json", HOME=str(person), ANTHROPIC_API_KEY="k", DEPUTY_MODEL="").stdout)
     assert (form["model"], form["reason"]) == ("sonnet", "your config.toml names it")
 
 

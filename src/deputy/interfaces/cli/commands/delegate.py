@@ -57,8 +57,9 @@ A tasks file is a list of tasks, or a whole call of the Delegate tool:
 
 \b
 Without --model Deputy uses DEPUTY_MODEL, else the first provider with a
-key, else a model server on this machine, else offline:scout. `deputy
-doctor` says which, and why. At most {MAX_CONCURRENCY} subagents run at once.
+key, else a model server on this machine; `deputy doctor` says which, and
+why. Without any, at a terminal, the offline scout searches the files, and the
+tasks end as partial. At most {MAX_CONCURRENCY} subagents run at once.
 
 \b
 Exit codes:
@@ -150,14 +151,15 @@ async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event,
     `shows_routing` prints backend and model of each task, and lets a task without a backend fail alone.
     """
     from deputy.interfaces.cli.live_run import open_live_run
+    from deputy.interfaces.cli.terminal_prompt import can_ask
 
     async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
         deputy, lines = live.deputy, live.result_lines
-        chosen = (await deputy.models.default()).model
         call = structs.replace(call, tasks=await deputy.resolve_tasks([_limited(task, options) for task in call.tasks]))
-        backends = await _routing(deputy, call, chosen) if shows_routing else ""
+        chosen = await deputy.models.default(call.tasks, may_scout=not shows_routing and can_ask())
+        backends = await _routing(deputy, call) if shows_routing else ""
         if not shows_routing:
-            await _check_keys(deputy, call, chosen)
+            await deputy.models.ensure_usable(*(task.model or chosen for task in call.tasks))
         _warn_of_context(call, str(options.workspace))
         if live.approval == "granted" and backends:
             click.echo(safe_message(backends), err=True)
@@ -210,14 +212,19 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
             warn(f"warning: --context {path}: not included: {error}")
 
 
-async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
-    """Backend, model and maximum cost of each task, one line each, or why no backend can run it."""
+async def _routing(deputy: Deputy, call: DelegateCall) -> str:
+    """Backend, model and maximum cost of each task, one line each, or why no backend can run it.
+
+    Raise CannotSpawn when no model is configured and no backend can run any task.
+    """
     from deputy.core.approval import cost_ceiling
 
     lines: list[str] = []
-    for task in call.tasks:
-        name = task.model or model
-        way = await deputy.models.backend_for(name)
+    named = [(task, task.model or await deputy.models.default()) for task in call.tasks]
+    ways = [await deputy.models.backend_for(name) for _, name in named]
+    if not any(ways):
+        await deputy.models.default()
+    for (task, name), way in zip(named, ways, strict=True):
         if way is None:
             lines.append(f"[{task.label}] {cannot_spawn(name, deputy.models.provider_of(name))}")
             continue
@@ -226,12 +233,6 @@ async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
     return "\n".join(lines)
-
-
-async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
-    for name in dict.fromkeys(task.model or model for task in call.tasks):
-        if (provider := await deputy.models.missing_backend(name)) is not None:
-            raise UsageError("--model", name, f"{cannot_spawn(name, provider)}; `deputy doctor` says what to set")
 
 
 def print_refused(request: ApprovalRequest, policy: ApprovalPolicy) -> None:

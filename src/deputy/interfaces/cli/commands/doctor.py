@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from deputy import __version__
 from deputy.core.errors import StorageCorrupt, StorageError, UsageError
+from deputy.core.fallback import SCOUT
 from deputy.interfaces.cli.console import Console, counted, with_console
 from deputy.interfaces.text_lines import filled
 
@@ -39,6 +40,8 @@ _LEAST_BYTES = 50_000_000
 
 _NAMED = 5
 """The maximum number of runs that a line names."""
+
+_NO_MODEL = "no model is named, no key is set, and no local model server answers"
 
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
@@ -82,7 +85,8 @@ def command(console: Console, is_repair: bool) -> int:
     choice = asyncio.run(choose_model(models, os.environ, effective.model))
     checks = [*_checks(models, choice), settings]
     is_well = all(check.status != "bad" for check in checks)
-    form = {"ok": is_well, "model": choice.model, "reason": choice.reason, "checks": checks}
+    named = {"model": None, "reason": _NO_MODEL} if choice is None else {"model": choice.model, "reason": choice.reason}
+    form = {"ok": is_well, **named, "checks": checks}
     console.show(form, (line for check in checks for line in _lines(check)))
     return 0 if is_well else 1
 
@@ -93,7 +97,7 @@ def _lines(check: DoctorCheck) -> Iterator[str]:
         yield filled(" " * 12, check.advice)
 
 
-def _checks(models: ModelFactory, choice: ModelChoice) -> Iterator[DoctorCheck]:
+def _checks(models: ModelFactory, choice: ModelChoice | None) -> Iterator[DoctorCheck]:
     yield DoctorCheck("deputy", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     yield _home()
     yield _ripgrep()
@@ -267,9 +271,12 @@ def _keys(models: ModelFactory) -> DoctorCheck:
     return DoctorCheck("keys", "hint", "none", remedy)
 
 
-def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
-    from deputy.models.default_model import MODEL_VARIABLE, OFFLINE_MODEL
+def _model(models: ModelFactory, choice: ModelChoice | None) -> DoctorCheck:
+    from deputy.models.default_model import MODEL_VARIABLE
 
+    if choice is None:
+        remedy = f"Set a key, start a local model server, or name a model with --model or {MODEL_VARIABLE}."
+        return DoctorCheck("model", "bad", f"none: {_NO_MODEL}", remedy)
     found = f"{choice.model}: {choice.reason}"
     another = f"Choose another model with --model or {MODEL_VARIABLE}; `deputy models` lists them."
     try:
@@ -284,7 +291,7 @@ def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
         variables = " or ".join(models.catalog.providers[missing].keys)
         needed = f"It needs a key: set {variables}." if variables else f"Only its own program can use it. {another}"
         return DoctorCheck("model", "bad", found, needed)
-    if choice.model == OFFLINE_MODEL:
+    if choice.model == SCOUT:
         remedy = f"It searches and reads files, and calls no model. Choose a model with --model or {MODEL_VARIABLE}."
         return DoctorCheck("model", "ok", found, remedy)
     return DoctorCheck("model", "ok", found)

@@ -105,6 +105,8 @@ def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tu
     deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
     # A call repeats the questions of its tasks, which have rows of their own.
     asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
+    # A call asks no model itself.
+    model = f" ({state.model})" if state.model and state.command != "delegate" else ""
     return (
         state.run,
         entry["status"],
@@ -112,7 +114,7 @@ def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tu
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
         f"{'~' * status.usage.estimated}{count(status.usage.input)}",
         count(status.usage.output),
-        f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}",
+        f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}{model}",
     )
 
 

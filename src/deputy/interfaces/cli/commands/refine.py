@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
-from deputy.core.fallback import cannot_spawn
 from deputy.interfaces.cli.console import (
     LIMIT_OPTIONS,
     Console,
@@ -112,9 +111,7 @@ async def _run(
 
     async with open_live_run(console, options, stop) as live:
         deputy = live.deputy
-        chosen = (await deputy.models.default()).model
-        if (provider := await deputy.models.missing_backend(chosen)) is not None:
-            raise UsageError("--model", chosen, f"{cannot_spawn(chosen, provider)}; `deputy doctor` says what to set")
+        await deputy.models.ensure_usable(await deputy.models.default())
         async with live.view():
             session_id = await deputy.start_refining(
                 task, evaluator, rounds=given["rounds"], tools=options.tools, timeout=options.timeout

@@ -82,7 +82,7 @@ async def _run(
 
     async with open_live_run(console, options, stop, waits=wait) as live:
         deputy = live.deputy
-        chosen = (await deputy.models.default()).model
+        chosen = await deputy.models.default()
         if (provider := deputy.models.missing_key(chosen)) is not None:
             raise UsageError("--model", chosen, _why_no_parent(provider))
         async with live.parent_view() as parent:

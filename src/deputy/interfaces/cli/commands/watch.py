@@ -226,7 +226,8 @@ class _Follower:
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:
             self._usage[state.run] = used
             text = Progress(event="tokens", label=label, session_id=state.run, input=used[0], output=used[1])
-            yield until, structs.replace(text, cost=state.usage.cost, estimated=state.usage.estimated)
+            usage, model = state.usage, state.model or None
+            yield until, structs.replace(text, cost=usage.cost, estimated=usage.estimated, model=model)
         if not state.is_live and state.run not in self._over and not is_parent:
             self._over.add(state.run)
             text = Progress(event="completed", label=label, session_id=state.run, status=state.status)
