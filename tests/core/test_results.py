@@ -2,7 +2,8 @@
 
 import pytest
 
-from deputy.core.outcome import Completed
+from deputy.core.errors import new_error
+from deputy.core.outcome import OUTCOME_WORDS, Blocked, Cancelled, Completed, Failed, Outcome, Partial, Rejected
 from deputy.core.request import Lineage
 from deputy.core.results import Result, results_dict, results_markdown
 
@@ -32,4 +33,41 @@ def test_tasks_of_the_same_label_are_told_apart():
         ("a", "sess_one"),
         ("b", "sess_two"),
         ("a", "sess_thr"),
+    ]
+
+
+def six_outcomes() -> list[Outcome]:
+    kinds: list[type[Outcome]] = [Completed, Partial, Failed, Blocked, Cancelled, Rejected]
+    error = new_error("TIMEOUT", "It took too long.")
+    errors = {kind: () if kind is Completed else (error,) for kind in kinds}
+    return [kind(lineage=Lineage.root("sess_x"), summary="x", errors=errors[kind]) for kind in kinds]
+
+
+@pytest.mark.rule("events.words")
+@pytest.mark.rule("delegate.json")
+def test_json_has_a_count_and_the_common_word_for_each_outcome():
+    form = results_dict([Result(label=one.status, outcome=one) for one in [*six_outcomes(), six_outcomes()[-1]]])
+    assert [form[word] for word in OUTCOME_WORDS] == [1, 1, 1, 1, 1, 2]
+    assert form["total"] == 7
+    assert [one["outcome"] for one in form["results"]] == [one["label"] for one in form["results"]]
+    statuses = [one["status"] for one in form["results"]]
+    assert statuses == ["ok", "partial", "error", "blocked", "cancelled", "rejected", "rejected"]
+
+
+@pytest.mark.rule("events.words")
+@pytest.mark.rule("delegate.markdown")
+def test_markdown_has_the_same_words_in_its_heading_and_its_sections():
+    heading, *sections = [
+        line
+        for line in results_markdown([Result(label="a", outcome=one) for one in six_outcomes()]).splitlines()
+        if line.startswith("#")
+    ]
+    assert heading == "## Subagents: 1 completed, 1 partial, 1 failed, 1 blocked, 1 cancelled, 1 rejected of 6"
+    assert [section.partition("] ")[2] for section in sections] == [
+        "✓",
+        "⚠ partial (timeout)",
+        "✗ failed (timeout)",
+        "✗ blocked (timeout)",
+        "✗ cancelled (timeout)",
+        "✗ rejected (timeout)",
     ]

@@ -129,7 +129,7 @@ def test_handing_work_back_to_an_agent_above_is_refused(project: Project):
     (given,) = told(project, "implementer")
     (result,) = given["results"]
     route = "orchestrator → implement → task-executor → implementer → task-executor"
-    assert (given["failed"], result["status"]) == (1, "rejected")
+    assert (given["failed"], given["rejected"], result["status"]) == (0, 1, "rejected")
     assert result["error"] == {
         "type": "cycle",
         "code": "CYCLE_DETECTED",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias, cast, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -11,6 +11,9 @@ from deputy.core.request import Lineage
 from deputy.core.subtask.context_settings import PassedContext
 
 SUMMARY_LENGTH = 500
+OutcomeWord: TypeAlias = Literal["completed", "partial", "failed", "blocked", "cancelled", "rejected"]
+OUTCOME_WORDS: tuple[OutcomeWord, ...] = get_args(OutcomeWord)
+"""The status words of results, events, views and JSON, in the order in which they are counted."""
 
 
 class Usage(Struct, frozen=True, kw_only=True, gc=False):
@@ -84,9 +87,9 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
         return self.lineage.session_id
 
     @property
-    def status(self) -> str:
+    def status(self) -> OutcomeWord:
         """The stored name of the kind."""
-        return str(self.__struct_config__.tag)
+        return cast("OutcomeWord", self.__struct_config__.tag)
 
 
 class _Shortcoming(Ending, frozen=True, kw_only=True, omit_defaults=True):

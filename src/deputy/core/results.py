@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from deputy.core.errors import Error, remedy
 from deputy.core.foreign_text import kept_apart, plain
-from deputy.core.outcome import Artifact, Blocked, Completed, Fallback, Outcome, Partial
+from deputy.core.outcome import OUTCOME_WORDS, Artifact, Blocked, Completed, Fallback, Outcome, OutcomeWord, Partial
 from deputy.core.serialize import UsageJson, usage_json
 from deputy.core.task import cleaned_label
 
@@ -20,6 +20,7 @@ _SHOWN_FILES = 20
 _TITLE = "Subagents:"
 
 ResultMark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
+_MARKS: dict[OutcomeWord, ResultMark] = {"completed": "ok", "failed": "error"}
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -28,24 +29,15 @@ class Result(Struct, frozen=True, kw_only=True):
     label: str
     outcome: Outcome
 
-    @property
-    def mark(self) -> ResultMark:
-        """The status in the result forms."""
-        status = self.outcome.status
-        return cast("ResultMark", {"completed": "ok", "failed": "error"}.get(status, status))
 
-
-Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]
-
-
-def overall(outcomes: Sequence[Outcome]) -> Overall:
+def overall(outcomes: Sequence[Outcome]) -> OutcomeWord:
     """The status of a call: completed if all tasks are, partial if a result is usable, else the worst."""
     statuses = {outcome.status for outcome in outcomes}
     if statuses == {"completed"}:
         return "completed"
     if statuses & {"completed", "partial"}:
         return "partial"
-    worst: tuple[Overall, ...] = ("blocked", "failed", "cancelled", "rejected")
+    worst: tuple[OutcomeWord, ...] = ("blocked", "failed", "cancelled", "rejected")
     return next(status for status in worst if status in statuses)
 
 
@@ -54,6 +46,7 @@ class ResultJson(Struct, frozen=True, kw_only=True):
 
     label: str
     status: ResultMark
+    outcome: OutcomeWord
     session_id: str | None
     """None for a task that never started."""
     usage: UsageJson
@@ -72,25 +65,21 @@ class ResultJson(Struct, frozen=True, kw_only=True):
 
 
 class ResultsJson(Struct, frozen=True, kw_only=True):
-    """The results of a call in the order of its tasks; the counts have every unusable result as failed."""
+    """The results of a call in the order of its tasks, with the number of each outcome."""
 
     completed: int
     partial: int
     failed: int
+    blocked: int
+    cancelled: int
+    rejected: int
     total: int
     results: tuple[ResultJson, ...]
 
 
 def results_json(results: Sequence[Result]) -> ResultsJson:
     """The results for JSON output."""
-    marks = [result.mark for result in results]
-    return ResultsJson(
-        completed=marks.count("ok"),
-        partial=marks.count("partial"),
-        failed=len(marks) - marks.count("ok") - marks.count("partial"),
-        total=len(marks),
-        results=tuple(map(_result_json, results)),
-    )
+    return ResultsJson(**_counts(results), total=len(results), results=tuple(map(_result_json, results)))
 
 
 def results_dict(results: Sequence[Result]) -> dict[str, Any]:
@@ -120,7 +109,8 @@ def _result_json(result: Result) -> ResultJson:
     has_detour = bool(outcome.fallbacks) or not outcome.is_isolated
     return ResultJson(
         label=result.label,
-        status=result.mark,
+        status=_MARKS.get(outcome.status, cast("ResultMark", outcome.status)),
+        outcome=outcome.status,
         session_id=outcome.session_id or None,
         usage=usage_json(outcome.usage),
         report=outcome.report or UNSET,
@@ -138,10 +128,13 @@ def _result_json(result: Result) -> ResultJson:
     )
 
 
-def _counted(results: Sequence[Result]) -> str:
+def _counts(results: Sequence[Result]) -> dict[OutcomeWord, int]:
     statuses = [result.outcome.status for result in results]
-    kinds = ("completed", "partial", "failed", "blocked", "cancelled", "rejected")
-    return ", ".join(f"{statuses.count(kind)} {kind}" for kind in kinds if kind in statuses) or "none"
+    return {word: statuses.count(word) for word in OUTCOME_WORDS}
+
+
+def _counted(results: Sequence[Result]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in _counts(results).items() if count) or "none"
 
 
 def _section(name: str, result: Result) -> str:
@@ -189,6 +182,4 @@ def _title(outcome: Outcome) -> str:
     reason = outcome.errors[0].type.replace("_", " ") if outcome.errors else ""
     if isinstance(outcome, Partial):
         return f"⚠ partial ({reason})"
-    if outcome.status == "failed":
-        return f"✗ error ({reason})"
     return f"✗ {outcome.status}" + (f" ({reason})" if reason else "")

@@ -31,9 +31,9 @@ def test_subagents_of_subagents_have_their_lines_and_are_in_the_total(house):
     assert run.returncode == 0, run.stderr
     lines = run.stderr.splitlines()
     assert lines[0] == "Delegate [1 subagent]"
-    assert sum(line.startswith("  [leaf") and "✓ complete (in=50k out=30)" in line for line in lines) == 2
+    assert sum(line.startswith("  [leaf") and "✓ completed (in=50k out=30)" in line for line in lines) == 2
     assert sum(line.startswith("total ") for line in lines) == 1
-    assert lines[-1].startswith("total  3 complete · in=100k out=100 · ")
+    assert lines[-1].startswith("total  3 completed · in=100k out=100 · ")
 
 
 @pytest.mark.rule("delegate.view")
@@ -44,7 +44,7 @@ def test_the_picture_has_each_beneath_its_parent(house, columns):
     rows = Screen(terminal.shown).rows
     at = rows.index("Delegate [3 subagents]")
     assert [row.split("]")[0] for row in rows[at + 1 : at + 4]] == ["[b", "  [leaf1", "  [leaf2"]
-    assert rows[at + 4].startswith("total  3 complete · in=100k out=")
+    assert rows[at + 4].startswith("total  3 completed · in=100k out=")
     assert all(len(row) < columns for row in rows[at : at + 5])
 
 
@@ -55,9 +55,9 @@ def test_who_watches_sees_the_same_tree(house):
     output = house.run("watch", call)
     lines = output.stderr.splitlines()
     assert sum(line.startswith("Delegate [") for line in lines) == 1
-    assert sum(line.startswith("  [leaf") and "✓ complete (in=50k out=30)" in line for line in lines) == 2
-    assert lines[-2].startswith("[b] ✓ complete")
-    assert lines[-1].startswith("total  3 complete · in=100k out=100 · ")
+    assert sum(line.startswith("  [leaf") and "✓ completed (in=50k out=30)" in line for line in lines) == 2
+    assert lines[-2].startswith("[b] ✓ completed")
+    assert lines[-1].startswith("total  3 completed · in=100k out=100 · ")
     events = [json.loads(line) for line in house.run("watch", call, "--json").stdout.splitlines()]
     parents = {event["label"]: event["parent"] for event in events if event["event"] == "started"}
     boss = next(event["session_id"] for event in events if event["label"] == "b")
@@ -79,5 +79,5 @@ def test_subtasks_stand_beneath_whoever_asked_for_them(house):
     )
     run = house.run("delegate", "-t", "b=lead it", "--agent", "boss", "--yes", "--model", model)
     assert run.returncode == 0, run.stderr
-    assert "\n  [verification] ✓ complete (in=100 out=20) " in run.stderr
-    assert "total  2 complete · in=300 out=60 · " in run.stderr
+    assert "\n  [verification] ✓ completed (in=100 out=20) " in run.stderr
+    assert "total  2 completed · in=300 out=60 · " in run.stderr

@@ -1,5 +1,6 @@
 import pytest
 
+from deputy.core.outcome import OUTCOME_WORDS
 from deputy.core.progress import Progress
 from deputy.interfaces.view.progress_table import ProgressTable, line, moment, text_of
 
@@ -41,10 +42,20 @@ def test_the_view_has_a_heading_a_line_for_each_subagent_and_a_total():
     )
     heading, security, correctness, refactor, total = [text_of(spans) for spans in board.lines(TEN)]
     assert heading == "Delegate [3 subagents]"
-    assert security == "[security] ✓ complete (in=45k out=2.1k) 4.0s $0.14"
+    assert security == "[security] ✓ completed (in=45k out=2.1k) 4.0s $0.14"
     assert correctness == "[correctness] → Read src/lib.rs (in=23k out=890) 9.0s $0.05"
     assert refactor == "[refactor] ⚠ partial: context exhausted 5.0s"
-    assert total == "total  1 complete, 1 partial, 1 running · in=68k out=3k · 10s · $0.19"
+    assert total == "total  1 completed, 1 partial, 1 running · in=68k out=3k · 10s · $0.19"
+
+
+@pytest.mark.rule("events.words")
+def test_the_total_counts_each_outcome_by_its_common_word():
+    board = ProgressTable(OUTCOME_WORDS[::-1])
+    for word in board.rows:
+        board.emit(Progress(event="completed", label=word.label, session_id=word.label, status=word.label), 0.0)
+    *rows, total = [text_of(spans) for spans in board.lines(0.0)][1:]
+    assert all(f"] {mark} {word}" in row for row, mark, word in zip(rows, "✗✗?✗⚠✓", OUTCOME_WORDS[::-1], strict=True))
+    assert total.startswith("total  1 completed, 1 partial, 1 failed, 1 blocked, 1 cancelled, 1 rejected ")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +66,7 @@ def test_the_view_has_a_heading_a_line_for_each_subagent_and_a_total():
         ({"event": "retry", "reason": "overloaded"}, "↻ retrying: overloaded"),
         ({"event": "fallback", "reason": "refused"}, "↪ other model: refused"),
         ({"event": "waiting", "content": "Which one?"}, "? asks: Which one?"),
-        ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ error: provider"),
+        ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ failed: provider"),
         ({"event": "completed", "status": "blocked", "reason": "question"}, "? blocked: question"),
         ({"event": "completed", "status": "cancelled"}, "✗ cancelled"),
         ({"event": "completed", "status": "rejected", "reason": "depth"}, "✗ rejected: depth"),
@@ -105,11 +116,11 @@ def test_nothing_that_others_wrote_moves_the_terminal():
 
 @pytest.mark.rule("text.visible")
 def test_a_label_cannot_draw_a_second_task():
-    label = "a] ✓ complete 1.0s\n[b"
+    label = "a] ✓ completed 1.0s\n[b"
     board = told({"event": "started", "label": label}, {"event": "completed", "label": label, "status": "failed"})
     shown = [text_of(spans) for spans in board.lines(0.0)]
     assert sum(text.count("[") for text in shown[1:]) == 1
-    assert shown[1].startswith("[a) ✓ complete 1.0s (b] ✗ error")
+    assert shown[1].startswith("[a) ✓ completed 1.0s (b] ✗ failed")
 
 
 def test_a_call_is_over_when_those_that_have_not_begun_are_too():
@@ -119,7 +130,7 @@ def test_a_call_is_over_when_those_that_have_not_begun_are_too():
     )
     assert not board.is_over
     assert text_of(board.lines(TEN)[0]) == "Delegate [2 subagents]"
-    assert text_of(board.lines(TEN)[-1]).startswith("total  1 complete, 1 queued")
+    assert text_of(board.lines(TEN)[-1]).startswith("total  1 completed, 1 queued")
 
 
 def test_those_who_go_on_keep_their_rows_whatever_their_place_was():
@@ -152,8 +163,8 @@ def test_what_is_over_took_as_long_as_it_did_whenever_it_is_looked_at():
         {"event": "completed", "label": "a", "status": "completed", "seconds": 90.0},
     )
     row, total = [text_of(spans) for spans in board.lines(TEN)[1:]]
-    assert row == "[a] ✓ complete 1m30s"
-    assert total == "total  1 complete · in=0 out=0 · 1m30s"
+    assert row == "[a] ✓ completed 1m30s"
+    assert total == "total  1 completed · in=0 out=0 · 1m30s"
 
 
 @pytest.mark.rule("delegate.view")
@@ -172,7 +183,7 @@ def test_each_stands_beneath_its_parent_at_every_depth_and_all_are_counted():
     heading, *rows, total = [text_of(spans) for spans in board.lines(TEN)]
     assert heading == "Delegate [7 subagents]"
     assert [row.split("]")[0] for row in rows] == ["[a", "  [a1", "    [a11", "  [a2", "[b", "  [b1", "[later"]
-    assert total.startswith("total  1 complete, 5 running, 1 queued · in=50k out=7 · ")
+    assert total.startswith("total  1 completed, 5 running, 1 queued · in=50k out=7 · ")
     assert not board.is_over
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from msgspec import Struct, structs
 
+from deputy.core.outcome import OUTCOME_WORDS
 from deputy.core.task import cleaned_label
 from deputy.interfaces.text_lines import dollars, elapsed, one_line, tokens
 
@@ -147,7 +148,9 @@ class ProgressTable:
 
     def _total(self, now: float) -> list[Span]:
         over = [row.status for row in self.rows if row.is_over]
-        parts = [f"{over.count(status)} {_WORDS.get(status, status)}" for status in dict.fromkeys(over)]
+        # `interrupted` is no outcome: the process died.
+        words = (*OUTCOME_WORDS, "interrupted")
+        parts = [f"{over.count(word)} {word}" for word in words if word in over]
         if running := sum(1 for row in self.rows if not row.is_over and row.began is not None):
             parts.append(f"{running} running")
         waiting = sum(1 for row in self.rows if row.began is None and not row.is_over)
@@ -200,7 +203,6 @@ def text_of(spans: Sequence[Span]) -> str:
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
-_WORDS = {"completed": "complete"}
 _ENDINGS: dict[str, tuple[str, Tone]] = {
     "completed": ("✓", "good"),
     "partial": ("⚠", "warning"),
@@ -246,9 +248,8 @@ def _at_work(row: ProgressRow, mark: str, activity: str, tone: Tone = "good") ->
 def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
     status = progress.status or "failed"
     mark, tone = _ENDINGS.get(status, ("✗", "bad"))
-    word = {"completed": "complete", "failed": "error"}.get(status, status)
     reason = (progress.reason or "").replace("_", " ")
-    activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
+    activity = one_line(f"{status}: {reason}" if reason and status != "completed" else status, _ACTIVITY_WIDTH)
     if row.began is None and progress.seconds is not None:
         # It ran in another process; this is its only event here.
         used = {"input": progress.input or 0, "output": progress.output or 0, "cost": progress.cost}

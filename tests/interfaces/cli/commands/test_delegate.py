@@ -52,9 +52,9 @@ def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_err
     )
     lines = run.stderr.splitlines()
     assert lines[0] == "Delegate [2 subagents]"
-    [ended] = [line for line in lines if line.startswith("[b] ✓ complete (in=1k out=20)")]
+    [ended] = [line for line in lines if line.startswith("[b] ✓ completed (in=1k out=20)")]
     assert ended.endswith(f" {MODEL}")
-    assert lines[-1].startswith("total  2 complete · in=2k out=40 ·")
+    assert lines[-1].startswith("total  2 completed · in=2k out=40 ·")
 
 
 @pytest.mark.rule("delegate.json")
@@ -286,7 +286,7 @@ def test_a_program_is_told_in_json_that_it_was_not_approved(house, form):
     run = house.run("delegate", "-t", "a=x", "-t", "b=y", "--model", "offline:scout", *form)
     assert run.returncode == 6
     output = json.loads(run.stdout)
-    assert (output["completed"], output["failed"], output["total"]) == (0, 2, 2)
+    assert (output["completed"], output["failed"], output["rejected"], output["total"]) == (0, 0, 2, 2)
     assert [(one["label"], one["status"]) for one in output["results"]] == [("a", "rejected"), ("b", "rejected")]
     assert {one["error"]["code"] for one in output["results"]} == {"NOT_APPROVED"}
     assert json.loads(house.run("ps", "--all", "--json").stdout) == {"delegations": []}, "nothing was started"
@@ -312,7 +312,7 @@ def test_a_person_is_asked_and_sees_the_subagents_work(house):
         assert terminal.end() == 0
     assert "  task 1 prompt: see\r\n" in terminal.text
     assert "Delegate [1 subagent]" in terminal.text
-    assert "[look] ✓ complete (in=2k out=40)" in terminal.text
+    assert "[look] ✓ completed (in=2k out=40)" in terminal.text
     assert "\x1b[32m" in terminal.shown, "there is colour"
     assert "All well. [/bold] " in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
     assert terminal.shown.count("\x1b[?25l") == terminal.shown.count("\x1b[?25h"), "the cursor is back"

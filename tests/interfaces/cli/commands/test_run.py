@@ -38,7 +38,7 @@ def test_it_asks_before_it_spends_and_before_it_runs_and_streams_its_answer(hous
     terminal.type("y\n")
     assert terminal.end() == 0
     assert (house.workspace / "made.txt").read_text() == "hello\n"
-    assert "[a] ✓ complete" in terminal.text
+    assert "[a] ✓ completed" in terminal.text
     assert "It is **done**. \r\n" in terminal.text
     assert terminal.text.count("→ Run") == 1
     assert terminal.text.count("Start 2 subagents") == 1
@@ -71,7 +71,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     run = house.run("run", "do it", "--yes", "--model", parent(house))
     assert "to allow such calls" not in run.stderr
     assert (run.returncode, run.stdout) == (0, "It is **done**. \n")
-    assert "[b] ✓ complete" in run.stderr
+    assert "[b] ✓ completed" in run.stderr
     assert (house.workspace / "made.txt").exists()
 
 

@@ -53,7 +53,7 @@ def test_watch_follows_a_run_to_its_end_from_another_terminal(house):
         child, session_id = begun(house, server, "far")
         watching = house.terminal("watch", session_id)
         watching.until("✎ The first finding. (in=1k out=20)")
-        watching.until("[far] ✓ complete (in=2k out=40)")
+        watching.until("[far] ✓ completed (in=2k out=40)")
         assert watching.end() == 0
         assert child.wait(10) == 0
 
@@ -244,7 +244,7 @@ def test_a_call_that_is_resumed_has_one_view_of_those_who_go_on(house):
         terminal.type("this\n")
     assert terminal.end() == 0
     assert "Delegate [2 subagents]" in terminal.text
-    assert "total  2 complete" in terminal.text
+    assert "total  2 completed" in terminal.text
     assert "3 subagents" not in terminal.text
     assert "Subagents: 3 completed of 3" in terminal.text
 
@@ -271,8 +271,8 @@ def test_a_task_that_ran_out_of_time_unseen_goes_on_with_its_call_and_is_shown_w
         until(lambda: " partial " in house.run("ps", "--all").stdout, seconds=20)
         run = house.run("resume", session_id, **server.environ)
     lines = run.stderr.splitlines()
-    assert "[a] ✓ complete (in=2k out=40) " in lines[-2], run.stderr
-    assert lines[-1].startswith("total  1 complete · in=2k out=40 · ")
+    assert "[a] ✓ completed (in=2k out=40) " in lines[-2], run.stderr
+    assert lines[-1].startswith("total  1 completed · in=2k out=40 · ")
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
