@@ -155,7 +155,7 @@ def test_events_of_the_library_hold_no_secret_and_its_results_are_exact(place: A
     assert leaked("".join(one.content or "" for one in seen if one.event == "text")) == []
 
 
-@pytest.mark.parametrize("event", ["tool_call", "note", "retry", "fallback", "warning", "waiting"])
+@pytest.mark.parametrize("event", ["tool_call", "tool_error", "note", "retry", "fallback", "warning", "waiting"])
 def test_the_live_view_shows_no_secret_whatever_it_is_told(place: Any, event: Any):
     board = ProgressTable()
     board.emit(Progress(event="started", label="a", session_id="x"), 0.0)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, json, structs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deputy.core.redaction import Redactor
 
 Kind = Literal[
     "started",
     "tool_call",
+    "tool_error",
     "note",
     "tokens",
     "thinking",
@@ -45,6 +48,14 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     estimated: bool = False
     status: str | None = None
     reason: str | None = None
+    attempt: int | None = None
+    """Of `retry`: the number of the attempt that follows."""
+    of: int | None = None
+    """Of `retry`: the maximum number of attempts."""
+    wait: float | None = None
+    """Of `retry`: the seconds until that attempt."""
+    http_status: int | None = None
+    """Of `retry`: the status of the answer that failed, if there was one."""
     seconds: float | None = None
     """For a late watcher: seconds since the start, or between the start and this event.
 
@@ -53,6 +64,7 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 _TEXTS = ("label", "tool", "args", "content", "reason")
+ARGUMENTS_LENGTH = 120
 _HEAD = 4
 """How many times the shown length is read: spaces may collapse."""
 
@@ -63,6 +75,19 @@ def redacted(progress: Progress, redactor: Redactor) -> Progress:
     found = {name: text for name in names if (text := getattr(progress, name))}
     shown = {name: redactor.redact(text) for name, text in found.items()}
     return progress if shown == found else structs.replace(progress, **shown)
+
+
+def shown_arguments(arguments: Mapping[str, object], redactor: Redactor) -> str:
+    """The arguments of a tool call on one line: the value of a single text, else `name=value` for each."""
+    values = list(arguments.values())
+    if len(values) == 1 and isinstance(values[0], str):
+        return shown_head(values[0], ARGUMENTS_LENGTH, redactor)
+    pairs = (f"{name}={value if isinstance(value, str) else _json(value)}" for name, value in arguments.items())
+    return shown_head(" ".join(pairs), ARGUMENTS_LENGTH, redactor)
+
+
+def _json(value: object) -> str:
+    return json.encode(value).decode()
 
 
 def shown_head(text: str, length: int, redactor: Redactor) -> str:

@@ -25,7 +25,7 @@ from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, N
 from deputy.core.fallback import RESUMES, SILENT
 from deputy.core.limits import Amount, final_turn_message
 from deputy.core.outcome import NO_USAGE, Usage
-from deputy.core.progress import Progress, shown_head
+from deputy.core.progress import Progress, shown_arguments
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
 from deputy.engine.loop import Report, append_user_message, ask_person
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from deputy.engine.history import History
     from deputy.engine.ports import Backend, BackendEvent, BackendRequest, BackendSession, RunContext
 
-_SHOWN = 120
 _KEPT = 200_000
 """The maximum text kept while a program works."""
 
@@ -291,8 +290,7 @@ class _TurnProgress:
             case ToolCall(name=name, arguments=arguments):
                 self._words.clear()
                 self._length = 0
-                texts = [value for value in arguments.values() if isinstance(value, str)]
-                args = shown_head(texts[0] if texts else "", _SHOWN, self._agent.redactor)
+                args = shown_arguments(arguments, self._agent.redactor)
                 emit(Progress(event="tool_call", label=label, tool=name, args=args))
             case TokenUsage():
                 self.usage += event.usage

@@ -6,19 +6,19 @@ import asyncio
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import UNSET, Raw, json
+from msgspec import UNSET, Raw, json, structs
 
 from deputy.core.approval import ApprovalRequest, call_digest, call_parts
 from deputy.core.conversation import ToolResult
 from deputy.core.events import StepLost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
-from deputy.core.progress import Progress, shown_head
+from deputy.core.progress import ARGUMENTS_LENGTH, Progress, shown_arguments, shown_head
 from deputy.core.state import BEGUN
 from deputy.core.task import WRITING_TOOLS
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.history import ASK, NOTE, raw
 from deputy.engine.ports import Preview, PreviewedTool, ToolContext
-from deputy.engine.untrusted import wrap_untrusted
+from deputy.engine.untrusted import unwrap_untrusted, wrap_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,16 @@ def tool_key(turn: int, index: int) -> str:
 
 
 async def _use_tool(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> ToolCallResult:
-    agent.emit(Progress(event="tool_call", label=agent.label, tool=call.name, args=_shown(call, agent)))
+    shown = Progress(event="tool_call", label=agent.label, tool=call.name, args=_shown(call, agent))
+    agent.emit(shown)
+    used = await _used(run, agent, key, call)
+    if used.result.is_error:
+        reason = shown_head(unwrap_untrusted(used.result.content), ARGUMENTS_LENGTH, agent.redactor)
+        agent.emit(structs.replace(shown, event="tool_error", reason=reason))
+    return used
+
+
+async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> ToolCallResult:
     if call.malformed is not None:
         return ToolCallResult(_refusal(call, _MALFORMED))
     flow_tool = agent.flow_tools.get(call.name)
@@ -198,8 +207,7 @@ def _masked_key(agent: AgentContext, call: ToolCall) -> str:
     return agent.keys.marked(json.encode(call.arguments).decode()) if may_act(agent, call) else ""
 
 
-def _shown(call: ToolCall, agent: AgentContext, length: int = 120) -> str:
-    """The arguments for progress: the first string, else all, on one line."""
-    values = [value for value in call.arguments.values() if isinstance(value, str)]
-    text = values[0] if values else json.encode(call.arguments).decode()
-    return shown_head(text, length, agent.redactor)
+def _shown(call: ToolCall, agent: AgentContext) -> str:
+    if call.malformed is not None:
+        return shown_head(call.malformed, ARGUMENTS_LENGTH, agent.redactor)
+    return shown_arguments(call.arguments, agent.redactor)

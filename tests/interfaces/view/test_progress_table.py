@@ -64,6 +64,14 @@ def test_the_total_counts_each_outcome_by_its_common_word():
         ({"event": "note", "content": "found\nit"}, "✎ found it"),
         ({"event": "text", "content": "…"}, "… writing"),
         ({"event": "retry", "reason": "overloaded"}, "↻ retrying: overloaded"),
+        (
+            {"event": "retry", "reason": "overloaded", "attempt": 2, "of": 4, "wait": 3.2, "http_status": 529},
+            "↻ retrying (2/4) in 3 s: HTTP 529: overloaded",
+        ),
+        (
+            {"event": "tool_error", "tool": "Read", "args": "x" * 99, "reason": "It does not exist."},
+            f"✗ Read {'x' * 31}…: It does not exist.",
+        ),
         ({"event": "fallback", "reason": "refused"}, "↪ other model: refused"),
         ({"event": "waiting", "content": "Which one?"}, "? asks: Which one?"),
         ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ failed: provider"),

@@ -19,7 +19,7 @@ Tone = Literal["plain", "label", "good", "warning", "bad", "quiet"]
 Span = tuple[str, Tone]
 """A piece of a line and its tone; renderers choose colours."""
 
-_ACTIVITY_WIDTH, _MODEL_WIDTH = 80, 60
+_ACTIVITY_WIDTH, _CALL_WIDTH, _MODEL_WIDTH = 80, 32, 60
 _INDENT = "  "
 
 
@@ -178,7 +178,7 @@ def line(row: ProgressRow, now: float) -> list[Span]:
     """The line of one subagent, safe to print."""
     name = one_line(cleaned_label(row.label), 32) + (f" #{row.number}" if row.number > 1 else "")
     spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
-    spans.append((row.activity, row.tone if row.is_over else "plain"))
+    spans.append((row.activity, row.tone if row.is_over or row.tone == "bad" else "plain"))
     if row.input or row.output:
         spans.append((f" ({tokens(row.input, row.output, estimated=row.estimated)})", "quiet"))
     if row.began is not None:
@@ -194,6 +194,19 @@ def moment(row: ProgressRow, progress: Progress, now: float) -> float:
     if row.began is None or progress.seconds is None:
         return now
     return row.began + (0.0 if progress.event == "started" else progress.seconds)
+
+
+def tool_error_text(progress: Progress) -> str:
+    """A tool call that failed, and why."""
+    return f"{progress.tool or ''} {one_line(progress.args or '', _CALL_WIDTH)}: {progress.reason or ''}"
+
+
+def retry_text(progress: Progress) -> str:
+    """A model call that is repeated: which attempt of how many, after which wait, and why."""
+    count = "" if progress.attempt is None else f" ({progress.attempt}{f'/{progress.of}' if progress.of else ''})"
+    wait = "" if progress.wait is None else f" in {max(1, round(progress.wait))} s"
+    status = "" if progress.http_status is None else f"HTTP {progress.http_status}: "
+    return f"retrying{count}{wait}: {status}{progress.reason or ''}"
 
 
 def text_of(spans: Sequence[Span]) -> str:
@@ -218,6 +231,8 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             return _at_work(structs.replace(row, began=began, ended=None, status=""), "…", "thinking")
         case "tool_call":
             return _at_work(row, "→", f"{progress.tool or ''} {progress.args or ''}")
+        case "tool_error":
+            return _at_work(row, "✗", tool_error_text(progress), "bad")
         case "note":
             return _at_work(row, "✎", progress.content or "")
         case "thinking":
@@ -228,7 +243,7 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             given, taken = progress.input or 0, progress.output or 0
             return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
         case "retry":
-            return _at_work(row, "↻", f"retrying: {progress.reason or ''}", "warning")
+            return _at_work(row, "↻", retry_text(progress), "warning")
         case "fallback":
             return _at_work(row, "↪", f"{progress.content or 'other model'}: {progress.reason or ''}", "warning")
         case "warning":

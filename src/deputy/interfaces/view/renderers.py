@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deputy.interfaces.background import background
 from deputy.interfaces.text_lines import PlainStream, one_line, plain
-from deputy.interfaces.view.progress_table import ProgressTable, heading, line, moment, text_of
+from deputy.interfaces.view.progress_table import (
+    ProgressTable,
+    heading,
+    line,
+    moment,
+    retry_text,
+    text_of,
+    tool_error_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -110,9 +118,13 @@ class LinesView:
         if progress.event == "started" and self._table.is_over:
             self._table, self._has_heading = ProgressTable(), False
         row = self._table.emit(progress, now)
-        if row is None or progress.event in ("text", "thinking", "tokens") or progress.tool == "Note":
+        if (
+            row is None
+            or progress.event in ("text", "thinking", "tokens")
+            or (progress.event, progress.tool) == ("tool_call", "Note")
+        ):
             return
-        if progress.tool in _HANDS_ON:
+        if progress.event == "tool_call" and progress.tool in _HANDS_ON:
             # A run that was suspended emits its call again when it resumes.
             if self._handed_on.get(row.session_id) == row.activity:
                 return
@@ -250,8 +262,11 @@ class ParentView:
                 self.has_streamed = True
             case "tool_call" if progress.tool != "Delegate":
                 self._aside(f"→ {progress.tool} {progress.args or ''}")
+            case "tool_error":
+                self._aside(f"✗ {tool_error_text(progress)}")
             case "retry":
-                self._aside(f"↻ retrying, ignore the text so far: {progress.reason or ''}")
+                ignored = "; ignore the text so far" if self.has_streamed else ""
+                self._aside(f"↻ {retry_text(progress)}{ignored}")
             case _:
                 return
 
