@@ -503,3 +503,20 @@ def test_a_command_does_not_get_a_provider_key_in_its_environment(keyed: House):
     keyed.script(talk(turn("", call("Run", command="env > e; true")), turn("Done.")))
     keyed.one(WRITER)
     assert KEY not in (keyed.workspace / "e").read_text()
+
+
+def shown_calls(house: House) -> list[tuple[str, str | None, str | None, str | None]]:
+    return [(one.event, one.tool, one.args, one.reason) for one in house.seen if one.event.startswith("tool_")]
+
+
+@pytest.mark.rule("delegate.events")
+def test_the_event_of_a_call_has_its_arguments_and_a_failed_call_has_an_event_with_its_reason(house: House):
+    first = turn("", call("Read", path="absent.txt"), call("Grep", pattern="x", path="."))
+    house.script(talk(first, turn("", call("Fly", to="Rome")), turn("Done.")))
+    asyncio.run(house.delegate(Task(label="a", prompt="Look.")))
+    *calls, (*failed, reason), (*refused, why) = sorted(shown_calls(house))
+    assert [one[1:3] for one in calls] == [("Fly", "Rome"), ("Grep", "pattern=x path=."), ("Read", "absent.txt")]
+    assert failed == ["tool_error", "Fly", "Rome"]
+    assert reason.startswith("The tool 'Fly' does not exist"), reason
+    assert refused == ["tool_error", "Read", "absent.txt"]
+    assert why == "absent.txt does not exist.", why

@@ -18,6 +18,7 @@ from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.engine.agent_context import ToolCatalog
 from deputy.engine.budget import BudgetLedger, amount
+from deputy.engine.paced_progress import PacedProgress
 from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ class Services:
         self._aside: set[str] = set()
         self._emitted: dict[str, int] = {}
         """By run, the round that watchers know of."""
+        self._paced: dict[str, PacedProgress] = {}
+        """The progress of active runs."""
         self._waiting: dict[str, str] = {}
         """By run, the last question shown to watchers: a resumed run may wait for the same answer again."""
 
@@ -145,9 +148,18 @@ class Services:
             self._waiting[run.run] = progress.content or ""
         elif self._waiting:
             self._waiting.pop(run.run, None)
-        text = structs.replace(progress, session_id=run.run)
-        run.emit(text)
-        self.watch(text)
+        paced = self._paced.get(run.run)
+        if paced is None:
+            paced = self._paced[run.run] = PacedProgress(partial(self._show, run))
+        paced.emit(structs.replace(progress, session_id=run.run))
+
+    def _close_paced(self, run: str) -> None:
+        if (paced := self._paced.pop(run, None)) is not None:
+            paced.close()
+
+    def _show(self, run: RunContext, progress: Progress) -> None:
+        run.emit(progress)
+        self.watch(progress)
 
     def offer(self, tools: tuple[Tool | FlowTool, ...]) -> ToolCatalog:
         """The cached catalog of these tools."""
@@ -282,6 +294,7 @@ class Services:
             self.drop(run.run)
         finally:
             self.release(run.run)
+            self._close_paced(run.run)
 
     def _stopped(self, run: RunContext, stop: BaseException) -> None:
         """Keep the capped ledger of a run that will be resumed; its descendants pay from it."""
@@ -296,6 +309,7 @@ class Services:
     def finish(self, state: State) -> None:
         """Forget a run whose end is recorded, and show the end if watchers know the run."""
         is_known = self._emitted.pop(state.run, None) is not None
+        self._close_paced(state.run)
         self.drop(state.run)
         if is_known:
             text = Progress(event="completed", label=state.label, session_id=state.run, status=state.status)

@@ -34,9 +34,6 @@ from deputy.engine.history import raw
 from deputy.engine.ports.model import is_metered
 from deputy.engine.timeouts import StepCancelled
 
-_THINKING_SECONDS = 1.0
-"""The minimum interval between two thinking progress events."""
-
 
 class TurnInput(Struct, frozen=True, kw_only=True):
     """The arguments of a model call."""
@@ -96,7 +93,6 @@ class _TurnProgress:
         """Bytes received in the current request."""
         self._thought = 0
         """Bytes of thinking received."""
-        self._thinking_shown_at = float("-inf")
         self._window: int | None = None
         self.error: Error | None = None
 
@@ -149,11 +145,8 @@ class _TurnProgress:
     def _show_thinking(self, size: int) -> None:
         """Show how much the model has thought, never what."""
         self._thought += size
-        now = asyncio.get_running_loop().time()
-        if now - self._thinking_shown_at >= _THINKING_SECONDS:
-            self._thinking_shown_at = now
-            thought = estimated_tokens(self._thought)
-            self._agent.emit(Progress(event="thinking", label=self._agent.label, output=thought))
+        thought = estimated_tokens(self._thought)
+        self._agent.emit(Progress(event="thinking", label=self._agent.label, output=thought))
 
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:

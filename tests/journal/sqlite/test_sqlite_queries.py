@@ -63,17 +63,6 @@ def test_a_holder_without_a_heartbeat_at_all_is_orphaned(home: Path):
         assert queries.holders()[RUN].is_orphaned
 
 
-def test_consecutive_pieces_of_text_are_one_row(home: Path):
-    text = [Progress(event="text", label="look", content=f"piece {number} ") for number in range(500)]
-    call = Progress(event="tool_call", label="look", tool="Read", args="a.txt")
-    show(home, call, *text, call, *text[:2])
-    with queries_of(home) as queries:
-        shown = [json.decode(one.body, type=Progress) for one in queries.progress(RUN)]
-    assert [one.event for one in shown] == ["tool_call", "text", "tool_call", "text"]
-    assert shown[1].content == "".join(one.content or "" for one in text)
-    assert shown[3].content == "piece 0 piece 1 "
-
-
 def test_a_prune_voids_a_cursor_although_its_ids_are_used_again(home: Path):
     asyncio.run(fill(home, RUN, 3, ended=True))
     with queries_of(home) as queries:

@@ -227,37 +227,44 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
     row = structs.replace(row, model=progress.model or row.model)
     match progress.event:
         case "started":
-            began = row.began if row.began is not None else now - (progress.seconds or 0.0)
-            return _at_work(structs.replace(row, began=began, ended=None, status=""), "…", "thinking")
-        case "tool_call":
-            return _at_work(row, "→", f"{progress.tool or ''} {progress.args or ''}")
-        case "tool_error":
-            return _at_work(row, "✗", tool_error_text(progress), "bad")
-        case "note":
-            return _at_work(row, "✎", progress.content or "")
-        case "thinking":
-            return _at_work(row, "…", "thinking")
-        case "text":
-            return _at_work(row, "…", "writing")
+            row = structs.replace(row, began=now - (progress.seconds or 0.0) if row.began is None else row.began)
+            return structs.replace(row, ended=None, status="", mark="…", tone="good", activity="thinking")
         case "tokens":
             given, taken = progress.input or 0, progress.output or 0
             return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
-        case "retry":
-            return _at_work(row, "↻", retry_text(progress), "warning")
-        case "fallback":
-            return _at_work(row, "↪", f"{progress.content or 'other model'}: {progress.reason or ''}", "warning")
-        case "warning":
-            return _at_work(row, "⚠", progress.content or "", "warning")
-        case "waiting":
-            return _at_work(row, "?", f"asks: {progress.content or ''}", "warning")
         case "completed":
             return _ended(row, progress, now)
         case _:
+            mark, activity, tone = _activity(progress)
+            return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)
+
+
+def _activity(progress: Progress) -> tuple[str, str, Tone]:
+    """The mark of an event, its text and its tone."""
+    content, reason = progress.content or "", progress.reason or ""
+    match progress.event:
+        case "tool_call":
+            return "→", f"{progress.tool or ''} {progress.args or ''}", "good"
+        case "tool_error":
+            return "✗", tool_error_text(progress), "bad"
+        case "note":
+            return "✎", content, "good"
+        case "thinking":
+            return "…", "thinking", "good"
+        case "text":
+            return "…", "writing", "good"
+        case "retry":
+            return "↻", retry_text(progress), "warning"
+        case "fallback":
+            return "↪", f"{content or 'other model'}: {reason}", "warning"
+        case "warning":
+            return "⚠", content, "warning"
+        case "waiting":
+            return "?", f"asks: {content}", "warning"
+        case "started" | "tokens" | "completed":
+            raise AssertionError(f"{progress.event} is no activity")
+        case _:
             assert_never(progress.event)
-
-
-def _at_work(row: ProgressRow, mark: str, activity: str, tone: Tone = "good") -> ProgressRow:
-    return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)
 
 
 def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:

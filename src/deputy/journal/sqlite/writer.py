@@ -10,10 +10,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, TypeVarTuple
 
-from msgspec import json, structs
-
 from deputy.core.errors import DeputyError, StorageError, StorageFailed, StorageGone
-from deputy.core.progress import Progress
 from deputy.journal import home
 from deputy.journal.clock import Clock, running_clock, start_clock
 from deputy.journal.shared_rate_limit import HeldUntil, read_rate_limits
@@ -42,27 +39,12 @@ _RING = 256
 """Progress events kept per run."""
 
 
-_TEXT = b'{"event":"text",'
-"""The start of a progress event that is a piece of a model's text."""
+class _Shown(NamedTuple):
+    """A pending progress event as JSON, and its place in the ring."""
 
-
-class _Shown:
-    """A pending progress event: one, or the pieces of one text."""
-
-    __slots__ = ("at", "pieces", "slot")
-
-    def __init__(self, slot: int, at: float, body: bytes) -> None:
-        self.slot = slot
-        self.at = at
-        self.pieces = [body]
-
-    @property
-    def body(self) -> bytes:
-        """The event as JSON; the pieces of a text are joined."""
-        if len(self.pieces) == 1:
-            return self.pieces[0]
-        pieces = [json.decode(piece, type=Progress) for piece in self.pieces]
-        return json.encode(structs.replace(pieces[0], content="".join(piece.content or "" for piece in pieces)))
+    slot: int
+    at: float
+    body: bytes
 
 
 class _Work(NamedTuple):
@@ -159,10 +141,6 @@ class Writer:
         ring = self._progress.get(run)
         if ring is None:
             ring = self._progress.setdefault(run, deque(maxlen=_RING))
-        # One row per piece of text would push everything else out of the ring.
-        if ring and body.startswith(_TEXT) and (last := ring[-1]).pieces[0].startswith(_TEXT):
-            last.pieces.append(body)
-            return
         count = self._progressed.get(run, 0)
         self._progressed[run] = count + 1
         ring.append(_Shown(count % _RING, at, body))
