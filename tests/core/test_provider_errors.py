@@ -15,6 +15,7 @@ from deputy.core.errors import (
     QuotaSpent,
     RateLimited,
     ServerFailed,
+    ToolsUnsupported,
 )
 from deputy.core.provider_errors import provider_error, window_in_message
 
@@ -187,6 +188,43 @@ def test_an_exhausted_context_is_told_from_every_other_refusal(wording):
     assert type(error) is ContextExhausted
     assert not error.retryable
     assert error.window == window
+
+
+NO_TOOLS = {
+    "ollama": (400, body("registry.ollama.ai/library/gemma3:4b does not support tools", "api_error"), "ollama show"),
+    "ollama native": (400, {"error": "registry.ollama.ai/library/gemma3:4b does not support tools"}, "ollama show"),
+    "llama.cpp": (500, {"error": {"code": 500, "message": "tools param requires --jinja flag"}}, "--jinja"),
+    "llama.cpp of 2024": (500, {"error": {"code": 500, "message": "Unsupported param: tools"}}, "--jinja"),
+    "vllm": (
+        400,
+        {
+            "object": "error",
+            "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+            "code": 400,
+        },
+        "--enable-auto-tool-choice",
+    ),
+    "openrouter": (
+        404,
+        {
+            "error": {
+                "message": "No endpoints found that support tool use. To learn more about provider routing, visit: …",
+                "code": 404,
+            }
+        },
+        "supported_parameters=tools",
+    ),
+    "google": (400, body("Function calling is not enabled for models/gemma-3-27b-it"), "supports tools"),
+}
+
+
+@pytest.mark.parametrize("wording", NO_TOOLS)
+def test_a_model_without_tools_is_told_from_other_refusals_and_the_remedy_names_its_server(wording):
+    status, content, remedy = NO_TOOLS[wording]
+    error = provider_error(json.dumps(content).encode(), status=status)
+    assert type(error) is ToolsUnsupported
+    assert not error.retryable
+    assert remedy in error.as_value().recommendation
 
 
 @pytest.mark.parametrize("wording", KINDS)

@@ -23,6 +23,7 @@ from deputy.core.state import ASKED, State
 from deputy.interfaces.questions import QuestionDispatcher
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.models import retry
+from deputy.testing.faults import answers
 from deputy.testing.provider import ProviderServer
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
@@ -81,6 +82,20 @@ def test_a_detected_server_that_stops_is_an_error_and_no_other_model_is_used(hou
     assert (first.status, first.model) == ("completed", "ollama:qwen3")
     assert (second.status, second.model, second.fallbacks) == ("failed", "ollama:qwen3", ())
     assert second.errors[0].code == "NETWORK_FAILED"
+
+
+def test_a_model_without_tools_fails_at_once_with_a_remedy_and_without_retry_or_fallback(house, place, monkeypatch):
+    message = "registry.ollama.ai/library/gemma3:4b does not support tools"
+    refusal = answers(400, {"error": {"message": message, "type": "api_error"}})
+    with ProviderServer(ScriptedTurn(faults=("no tools",)), faults={"no tools": refusal}, strict=False) as server:
+        _environment(house, monkeypatch, **server.environ)
+        [outcome] = run_sync("x", model="ollama:gemma3:4b", **place)
+        assert len(server.asked) == 1
+    [error] = outcome.errors
+    assert (outcome.status, error.code, error.recoverable) == ("failed", "TOOLS_UNSUPPORTED", False)
+    assert error.message == f"ollama:gemma3:4b: {message}"
+    assert "ollama show" in error.recommendation
+    assert outcome.fallbacks == ()
 
 
 @pytest.mark.rule("guard.quota")

@@ -30,6 +30,7 @@ DeputyError                 every exception that Deputy raises on purpose
     ├── ServerFailed        the provider had an internal error
     ├── ModelRefused        declined by policy
     ├── BadRequest          the provider does not accept the request
+    ├── ToolsUnsupported    the model, or its server as it was started, takes no tools
     ├── NetworkFailed       no connection, or it was lost before the answer began
     ├── StreamCut           the answer ended in the middle
     ├── Silent              no progress within the idle limit
@@ -230,6 +231,8 @@ class ModelError(DeputyError):
     """A model call failed. The class says why, `retryable` whether the same request may succeed later."""
 
     code = "MODEL_FAILED"
+    remedy = ""
+    """Replaces the remedy of the catalogue."""
 
     def __init__(
         self,
@@ -254,7 +257,7 @@ class ModelError(DeputyError):
 
     def as_value(self) -> Error:
         """The error as a value for an outcome."""
-        return new_error(self.code, str(self), recoverable=self.retryable)
+        return new_error(self.code, str(self), self.remedy, recoverable=self.retryable)
 
 
 class NoKey(ModelError):
@@ -319,6 +322,12 @@ class BadRequest(ModelError):
     """The provider does not accept the request."""
 
     code = "BAD_REQUEST"
+
+
+class ToolsUnsupported(ModelError):
+    """The model, or its server as it was started, takes no tools."""
+
+    code = "TOOLS_UNSUPPORTED"
 
 
 class NetworkFailed(ModelError):
@@ -438,6 +447,8 @@ CATALOG: Mapping[str, ErrorKind] = {
     "PROVIDER_FAILED": ErrorKind("provider", "Try again later, or another model.", blame="backend"),
     "REFUSED": ErrorKind("provider", "Word the task differently, or try another model.", False, "model"),
     "BAD_REQUEST": ErrorKind("provider", "Read the message, or try another model.", False, "backend"),
+    # Another model would hide the remedy, so there is no fallback.
+    "TOOLS_UNSUPPORTED": ErrorKind("provider", "Choose a model that supports tools.", False),
     "NETWORK_FAILED": ErrorKind("provider", "Check the network, the address and the proxy.", blame="backend"),
     "STREAM_CUT": ErrorKind("provider", "Try again.", blame="backend"),
     "SILENT": ErrorKind("timeout", "Try again, or raise the idle limit for a slow model.", blame="backend"),

@@ -33,6 +33,10 @@ def provider_error(
     text = _read(bytes(body), status)
     headers = headers or {}
     status = status if status is not None and status >= 300 else text.status
+    if (remedy := _tools_remedy(text.message.lower())) is not None:
+        error = errors.ToolsUnsupported(text.message, status=status)
+        error.remedy = remedy
+        return error
     kind = _kind(text, status)
     if kind is errors.ContextExhausted:
         return errors.ContextExhausted(text.message, window=window_in_message(text.message), status=status)
@@ -63,6 +67,10 @@ def _kind(text: _ParsedError, status: int | None) -> type[errors.ModelError]:
         if status >= 500 or status in (408, 409, 425) or codes & _SERVER_CODES
         else errors.BadRequest
     )
+
+
+def _tools_remedy(words: str) -> str | None:
+    return next((remedy for wording, remedy in _NO_TOOLS if wording in words), None)
 
 
 def _has(words: str, needles: tuple[str, ...]) -> bool:
@@ -180,6 +188,19 @@ def _duration(text: object) -> float | None:
 
 # --- the wordings of providers, in the order of the checks ------------------------------------------------------------
 
+_JINJA: Final = "Start llama-server with --jinja."
+_VLLM: Final = "Start vLLM with --enable-auto-tool-choice and --tool-call-parser (docs/local-models.md)."
+_OLLAMA: Final = "Choose a model for which `ollama show NAME` lists tools, such as qwen3."
+_OPENROUTER: Final = "Choose a model of https://openrouter.ai/models?supported_parameters=tools."
+_NO_TOOLS: Final = (
+    ("tools param requires --jinja", _JINJA), ("unsupported param: tools", _JINJA),
+    ("--tool-call-parser", _VLLM), ("--enable-auto-tool-choice", _VLLM),
+    ("does not support tools", _OLLAMA),
+    ("no endpoints found that support tool use", _OPENROUTER),
+    ("does not support function calling", ""), ("does not support tool", ""), ("function calling is not enabled", ""),
+    ("tool calling` is not supported", ""), ("tool use is not supported", ""), ("tools are not supported", ""),
+)  # fmt: skip
+"""Wordings of servers that take no tools, whatever the status, and the remedy for each."""
 _CONTEXT_CODES: Final = frozenset({
     "context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "1261",
     "request_too_large",
