@@ -55,7 +55,7 @@ def test_a_run_is_logged_line_by_line(house: House, caplog):
             (RunEnd(status="failed", reason="no key", seconds=1.25, usage=NO_USAGE),),
             "deputy.run WARNING sess_1_a [a] failed in 1.2 s: no key",
         ),
-        ("retried", ("overloaded",), "deputy.retry WARNING sess_1_a [a] retrying: overloaded"),
+        ("retried", ("retrying: overloaded",), "deputy.retry WARNING sess_1_a [a] retrying: overloaded"),
         ("fell_back", ("m", "no key"), "deputy.fallback WARNING sess_1_a [a] falls back to m: no key"),
         ("approval_asked", ("Write a",), "deputy.approval INFO sess_1_a [a] waits for approval: Write a"),
         ("approval_answered", ("Write a", "no"), "deputy.approval INFO sess_1_a [a] approval answered no: Write a"),

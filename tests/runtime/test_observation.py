@@ -116,7 +116,10 @@ def test_a_retry_is_reported_with_its_reason(house: House):
         house.use(provider)
         assert house.one(observer=seen).status == "completed"
     [(run, reason)] = seen.of("retried")
-    assert (run.label, reason) == ("scout", next(one.reason for one in house.seen if one.event == "retry"))
+    [event] = [one for one in house.seen if one.event == "retry"]
+    assert (event.attempt, event.of, event.http_status, event.reason) == (2, 5, 529, "Overloaded")
+    assert event.wait > 0
+    assert (run.label, reason) == ("scout", "retrying (2/5) in 1 s: HTTP 529: Overloaded")
     assert seen.names("retried", "step_ended") == ["retried", "step_ended"]
 
 
@@ -245,5 +248,5 @@ def test_observers_get_texts_on_one_short_line_without_terminal_escapes():
     observation.run_started(State(run="sess_1_a"), is_resumed=False)
     observation.progress("sess_1_a", Progress(event="retry", label="a", reason=f"a\x1b[31m\nb {'c' * 1000}"))
     [(_, reason)] = seen.of("retried")
-    assert reason.startswith("a b ccc")
+    assert reason.startswith("retrying: a b ccc")
     assert len(reason) == 500

@@ -103,9 +103,11 @@ class TurnRecorder:
         """Record a failure."""
         self.failure = ReportedFailure(message=message, status=status)
 
-    def retries(self, message: str, *, attempt: int = 0, seconds: float = 0.0, code: str = "") -> None:
+    def retries(
+        self, message: str, *, attempt: int = 0, seconds: float = 0.0, code: str = "", status: int | None = None
+    ) -> None:
         """Report a retry, which is no progress."""
-        self._emit(RetryNotice(attempt=attempt, seconds=seconds, code=code, message=message))
+        self._emit(RetryNotice(attempt=attempt, seconds=seconds, code=code, message=message, status=status))
 
     def warns(self, message: str) -> None:
         """Record a warning."""

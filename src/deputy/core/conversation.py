@@ -173,9 +173,15 @@ class RetryNotice(Struct, frozen=True, kw_only=True, tag="retried"):
     """The turn starts again: discard its earlier events, except usage."""
 
     attempt: int
+    """The number of the attempt that failed."""
+    of: int | None = None
+    """The maximum number of attempts, if it is known."""
     seconds: float
+    """The wait before the next one."""
     code: str
     message: str
+    status: int | None = None
+    """The HTTP status of the failure."""
 
 
 StopReason: TypeAlias = Literal["end", "length"]

@@ -9,6 +9,7 @@ from msgspec import Struct, json, structs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deputy.core.conversation import RetryNotice
     from deputy.core.redaction import Redactor
 
 Kind = Literal[
@@ -61,6 +62,27 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     For a subagent that ended in another process: its duration.
     """
+
+
+def retry_progress(label: str, notice: RetryNotice) -> Progress:
+    """The event of a retry."""
+    return Progress(
+        event="retry",
+        label=label,
+        attempt=notice.attempt + 1 if notice.attempt else None,
+        of=notice.of,
+        wait=round(notice.seconds, 3) or None,
+        http_status=notice.status,
+        reason=notice.message,
+    )
+
+
+def retry_text(progress: Progress) -> str:
+    """A model call that is repeated: which attempt of how many, after which wait, and why."""
+    count = "" if progress.attempt is None else f" ({progress.attempt}{f'/{progress.of}' if progress.of else ''})"
+    wait = "" if progress.wait is None else f" in {max(1, round(progress.wait))} s"
+    status = "" if progress.http_status is None else f"HTTP {progress.http_status}: "
+    return f"retrying{count}{wait}: {status}{progress.reason or ''}"
 
 
 _TEXTS = ("label", "tool", "args", "content", "reason")

@@ -25,7 +25,7 @@ from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, N
 from deputy.core.fallback import RESUMES, SILENT
 from deputy.core.limits import Amount, final_turn_message
 from deputy.core.outcome import NO_USAGE, Usage
-from deputy.core.progress import Progress, shown_arguments
+from deputy.core.progress import Progress, retry_progress, shown_arguments
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
 from deputy.engine.loop import Report, append_user_message, ask_person
@@ -294,8 +294,8 @@ class _TurnProgress:
                 emit(Progress(event="tool_call", label=label, tool=name, args=args))
             case TokenUsage():
                 self.usage += event.usage
-            case RetryNotice(message=message):
-                emit(Progress(event="retry", label=label, reason=message))
+            case RetryNotice():
+                emit(retry_progress(label, event))
 
     @property
     def text(self) -> str:

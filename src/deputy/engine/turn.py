@@ -27,7 +27,7 @@ from deputy.core.errors import ContextExhausted, Error, ModelError
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall, time_is_up
 from deputy.core.outcome import Usage
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, retry_progress
 from deputy.engine.agent_context import AgentContext
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
@@ -110,11 +110,11 @@ class _TurnProgress:
                 self._received += call_size(event)
             case TokenUsage():
                 self._charge(event)
-            case RetryNotice(message=message):
+            case RetryNotice():
                 if self._received:
                     self.charge_unreported()
                 self._words.clear()
-                self._agent.emit(Progress(event="retry", label=label, reason=message))
+                self._agent.emit(retry_progress(label, event))
             case Stop():
                 # Flush the text that the redactor held back, without trailing whitespace.
                 self._show(self._shown.flush().rstrip())

@@ -99,7 +99,14 @@ class RetryingModel:
             wait_seconds -= wait
             if failure.used is not None:
                 yield failure.used
-            yield RetryNotice(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
+            yield RetryNotice(
+                attempt=attempt,
+                of=most,
+                seconds=wait,
+                code=failure.code,
+                message=failure.message,
+                status=failure.status,
+            )
             if not is_throttle:
                 await self._sleep(wait)
 

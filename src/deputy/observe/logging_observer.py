@@ -54,7 +54,7 @@ class LoggingObserver(Observer):
 
     def retried(self, run: ObservedRun, reason: str) -> None:
         """A request to a model is repeated."""
-        _RETRY.warning("%s retrying: %s", _named(run), reason)
+        _RETRY.warning("%s %s", _named(run), reason)
 
     def fell_back(self, run: ObservedRun, taken: str, reason: str) -> None:
         """The run continues with another model or backend."""

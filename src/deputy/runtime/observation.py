@@ -12,7 +12,7 @@ from deputy.core.conversation import ToolResult
 from deputy.core.errors import DeputyError, Error
 from deputy.core.events import ModelCallBegun, ModelCallEnded, StepEnded, ToolCallBegun, ToolCallEnded
 from deputy.core.foreign_text import plain
-from deputy.core.progress import Progress, shown_head
+from deputy.core.progress import Progress, retry_text, shown_head
 from deputy.engine.ports.observer import ObservedRun, ObservedStep, RunEnd, StepEnd
 from deputy.engine.timeouts import StepCancelled
 from deputy.processes.outgoing import process_redactor
@@ -91,8 +91,8 @@ class Observation:
     def progress(self, run: str, progress: object) -> None:
         """Report a retry or a fallback; other progress is for watchers."""
         match progress:
-            case Progress(event="retry", reason=reason):
-                self._call_with_texts("retried", run, reason)
+            case Progress(event="retry"):
+                self._call_with_texts("retried", run, retry_text(progress))
             case Progress(event="fallback", content=taken, reason=reason):
                 self._call_with_texts("fell_back", run, taken, reason)
             case _:

@@ -76,11 +76,9 @@ def _system(fields: Fields, recorder: TurnRecorder) -> None:
             recorder.model = text_of(fields.get("model"))
             recorder.mark_active()
         case "api_retry":
-            status, reason = fields.get("error_status"), text_of(fields.get("error"))
-            seconds = number_of(fields.get("retry_delay_ms")) / 1000
-            recorder.retries(
-                f"{reason} ({status})", attempt=number_of(fields.get("attempt")), seconds=seconds, code=reason
-            )
+            reason, seconds = text_of(fields.get("error")), number_of(fields.get("retry_delay_ms")) / 1000
+            attempt, status = number_of(fields.get("attempt")), number_of(fields.get("error_status"))
+            recorder.retries(reason, attempt=attempt, seconds=seconds, code=reason, status=status or None)
         case "permission_denied":
             recorder.denies(text_of(fields.get("tool_use_id")))
         case _:

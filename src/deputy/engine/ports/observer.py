@@ -82,7 +82,7 @@ class Observer:
         """A step ended: with a result, an error, or a cancellation."""
 
     def retried(self, run: ObservedRun, reason: str) -> None:
-        """A request to a model is repeated within its step."""
+        """A request to a model is repeated within its step, like `retrying (2/4) in 3 s: HTTP 529 overloaded`."""
 
     def fell_back(self, run: ObservedRun, taken: str, reason: str) -> None:
         """The run continues with another model or backend."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from msgspec import Struct, structs
 
 from deputy.core.outcome import OUTCOME_WORDS
+from deputy.core.progress import retry_text
 from deputy.core.task import cleaned_label
 from deputy.interfaces.text_lines import dollars, elapsed, one_line, tokens
 
@@ -199,14 +200,6 @@ def moment(row: ProgressRow, progress: Progress, now: float) -> float:
 def tool_error_text(progress: Progress) -> str:
     """A tool call that failed, and why."""
     return f"{progress.tool or ''} {one_line(progress.args or '', _CALL_WIDTH)}: {progress.reason or ''}"
-
-
-def retry_text(progress: Progress) -> str:
-    """A model call that is repeated: which attempt of how many, after which wait, and why."""
-    count = "" if progress.attempt is None else f" ({progress.attempt}{f'/{progress.of}' if progress.of else ''})"
-    wait = "" if progress.wait is None else f" in {max(1, round(progress.wait))} s"
-    status = "" if progress.http_status is None else f"HTTP {progress.http_status}: "
-    return f"retrying{count}{wait}: {status}{progress.reason or ''}"
 
 
 def text_of(spans: Sequence[Span]) -> str:

@@ -9,6 +9,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from deputy.core.progress import retry_text
 from deputy.interfaces.background import background
 from deputy.interfaces.text_lines import PlainStream, one_line, plain
 from deputy.interfaces.view.progress_table import (
@@ -16,7 +17,6 @@ from deputy.interfaces.view.progress_table import (
     heading,
     line,
     moment,
-    retry_text,
     text_of,
     tool_error_text,
 )
