@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import structs
+from msgspec import UNSET, json, structs
 
 from deputy.core.approval import ApprovalRequest, read_decision
-from deputy.core.events import QuestionAnswered, QuestionAsked
+from deputy.core.events import APPROVAL, Admitted, QuestionAnswered, QuestionAsked, Requested, RunOpened
 from deputy.core.outcome import NO_USAGE
-from deputy.core.request import timestamp
+from deputy.core.request import Grant, timestamp
 from deputy.core.serialize import outcome_dict, usage_dict
 from deputy.core.state import ASKED, prefix
 from deputy.engine.ports.queries import DamagedRecord
@@ -166,8 +166,47 @@ def show_run(queries: Queries, run: str) -> dict[str, Any] | None:
     ended = queries.outcome(state)
     return {
         **entry_dict(status, queries.now()),
+        **_asked(queries, state),
+        "approves": APPROVAL in state.waits.values(),
+        "children": [_child_dict(one) for one in as_tree(_children(queries, state))],
         "always_approved": always_approved(queries, state) or None,
         "outcome": None if ended is None else outcome_dict(ended),
+    }
+
+
+def _asked(queries: Queries, state: State) -> dict[str, Any]:
+    """What the run was asked to do, and the tools that it was granted."""
+    prompt, grant = "", Grant(tools=frozenset())
+    for record in queries.records(state.run):
+        match getattr(record, "event", None):
+            case RunOpened() as start:
+                prompt, grant = start.prompt, start.grant
+                if not prompt and start.arguments is not UNSET:
+                    tasks = json.decode(start.arguments, type=dict[str, Any]).get("tasks", ())
+                    prompt = "\n".join(f"[{task['label']}] {task['prompt']}" for task in tasks)
+                break
+            case Requested() as start:
+                prompt, grant = start.request.prompt, start.request.caller_grant
+            case Admitted() as admitted:
+                grant = admitted.grant
+                break
+            case _:
+                continue
+    return {"prompt": prompt, "tools": sorted(grant.tools)}
+
+
+def _children(queries: Queries, state: State) -> list[RunStatus]:
+    below = [one for one in queries.descendants(state.run) if one.parent == state.run]
+    return with_usage(queries, statuses(queries, below))
+
+
+def _child_dict(status: RunStatus) -> dict[str, Any]:
+    state = status.state
+    return {
+        "session_id": state.run,
+        "label": state.label or state.agent,
+        "status": shown_status(status),
+        "usage": usage_dict(status.usage),
     }
 
 

@@ -190,6 +190,13 @@ def line(row: ProgressRow, now: float) -> list[Span]:
     return spans
 
 
+def ending_mark(status: str) -> str:
+    """The mark of a status; `·` for a run that has not ended."""
+    if status in _ENDINGS:
+        return _ENDINGS[status][0]
+    return "✗" if status in OUTCOME_WORDS or status == "interrupted" else "·"
+
+
 def moment(row: ProgressRow, progress: Progress, now: float) -> float:
     """The time of an event: now, unless the event says how long after the start."""
     if row.began is None or progress.seconds is None:
@@ -227,6 +234,8 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
         case "completed":
             return _ended(row, progress, now)
+        case _ if row.is_over:
+            return row
         case _:
             mark, activity, tone = _activity(progress)
             return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)
@@ -262,7 +271,7 @@ def _activity(progress: Progress) -> tuple[str, str, Tone]:
 
 def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
     status = progress.status or "failed"
-    mark, tone = _ENDINGS.get(status, ("✗", "bad"))
+    mark, tone = ending_mark(status), _ENDINGS.get(status, ("", "bad"))[1]
     reason = (progress.reason or "").replace("_", " ")
     activity = one_line(f"{status}: {reason}" if reason and status != "completed" else status, _ACTIVITY_WIDTH)
     if row.began is None and progress.seconds is not None:

@@ -94,7 +94,7 @@ def test_run_write_and_edit_are_shown_whole_before_they_are_done(house):
     assert (house.workspace / "a.txt").read_text() == "one\n2\n"
     assert not (house.workspace / "made").exists()
     [run] = [entry["session_id"] for entry in entries(house)]
-    assert "always_approved: Edit" in house.run("show", run).stdout
+    assert "  approved  always Edit\n" in house.run("show", run).stdout
 
 
 @pytest.mark.rule("approve.exact")

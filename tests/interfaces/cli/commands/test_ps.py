@@ -92,7 +92,7 @@ def test_show_has_the_entry_and_the_outcome(journal: Path) -> None:
     assert shown["outcome"]["errors"][0]["code"] == "TIMEOUT"
     assert told("show", RUN)["outcome"] is None
     page = call("show", DONE).stdout
-    for part in ("status: partial", "partial: late", "Late. Resume it.", "So far.", "orchestrator → researcher"):
+    for part in ("⚠ partial", "partial: late", "→ Resume it.", "So far.", "orchestrator → researcher"):
         assert part in page
 
 

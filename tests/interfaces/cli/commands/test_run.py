@@ -224,10 +224,8 @@ def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_l
     run = house.run("run", "write", "--agent", "poet", "--model", model)
     assert (run.returncode, run.stdout) == (0, "A poem.\n")
     assert run.stderr.count("deputy: warning: The model nobody-has-this of the definition") == 1
-    assert (
-        "- warning: The model nobody-has-this of the definition"
-        in house.run("show", entries(house)[0]["session_id"]).stdout
-    )
+    page = house.run("show", entries(house)[0]["session_id"]).stdout
+    assert "\nWARNINGS\n  - The model nobody-has-this of the definition" in page
 
 
 def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -24,7 +24,7 @@ from deputy.interfaces.cli.console import (
     warn,
     with_console,
 )
-from deputy.interfaces.text_lines import elapsed, one_line, terminal_width
+from deputy.interfaces.text_lines import elapsed, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,16 +38,17 @@ ID = click.argument("run", metavar="ID")
 # --- show -------------------------------------------------------------------------------------------------------------
 
 _ANSWERED, _DROPPED = "It has been answered.", "It has been cancelled."
-_LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 
 
 @click.command(
     epilog="\b\nExamples:\n  deputy show sess_1763190000_x7k2ab\n  deputy show sess_1763190000_x7k2ab --json"
 )
 @ID
+@click.option("--full", "is_full", is_flag=True, help="Show long texts and lists as a whole.")
 @with_console()
-def show_(console: Console, run: str) -> None:
-    """Show the state and the outcome of a run."""
+def show_(console: Console, run: str, is_full: bool) -> None:
+    """Show a run: what was asked, how it ended, what it used."""
+    from deputy.interfaces.cli.run_page import show_page
     from deputy.journal.registry import show_run
 
     with open_run(run) as (queries, state):
@@ -55,10 +56,16 @@ def show_(console: Console, run: str) -> None:
         answered = [] if console.as_json else _answered(queries, state)
     if form is None:
         raise UnknownRun(run)
-    page = _page(form)
-    for asked, became in answered:
-        page = page.replace(how_to_answer(asked), became)
-    console.show(form, page)
+    if console.as_json:
+        show_json(form)
+        return
+
+    def current(advice: str) -> str:
+        for asked, became in answered:
+            advice = advice.replace(how_to_answer(asked), became)
+        return advice
+
+    show_page(form, is_full=is_full, current=current)
 
 
 def _answered(queries: Queries, state: State) -> list[tuple[str, str]]:
@@ -70,30 +77,6 @@ def _answered(queries: Queries, state: State) -> list[tuple[str, str]]:
         for one in tree
         if one.status not in ("blocked", "waiting")
     ]
-
-
-def _page(form: dict[str, Any]) -> str:
-    usage = form["usage"]
-    lines = [
-        *(f"{name}: {_value(value)}" for name, value in form.items() if name not in _LEFT_OUT and value is not None),
-        f"delegation_path: {' → '.join(form['delegation_path'])}",
-        f"usage: {'~' * usage['estimated']}in={usage['input']:,} out={usage['output']:,} cached={usage['cached']:,}",
-    ]
-    outcome = form["outcome"]
-    if outcome is not None:
-        lines += ["", f"{outcome['status']}: {outcome['summary']}"]
-        lines += [f"- {error.message} {error.recommendation}" for error in outcome["errors"]]
-        lines += [f"- warning: {warning}" for warning in outcome["warnings"]]
-        lines += [f"- {artifact.type}: {artifact.path}" for artifact in outcome["artifacts"]]
-        lines += ["", outcome["report"]] if outcome["report"] else []
-        lines += ["", f"Next: {outcome['next_steps']}"] if outcome["next_steps"] else []
-    return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, cast("list[object]", value))) or "-"
-    return one_line(str(value), 200)
 
 
 # --- transcript, export, pin ------------------------------------------------------------------------------------------
