@@ -165,6 +165,11 @@ def test_input_that_ends_without_a_word_is_no_answer(typing, topic):
     assert answered(topic, lambda _: typing.close()) == (False if topic == "answer" else NO)
 
 
+def test_the_bell_rings_when_a_question_opens(typing, capsys):
+    answered("answer", lambda _: typing.close())
+    assert capsys.readouterr().err.count("\a") == 1
+
+
 def test_a_terminal_that_goes_away_is_only_the_end_of_input(typing, monkeypatch):
     monkeypatch.setattr(terminal_prompt, "_is_ours", lambda: True)
     terminal_prompt.forget_typed()

@@ -29,7 +29,7 @@ SECTIONS = {
     "Follow and control runs": {
         "ps": "List runs that are active, waiting or interrupted.",
         "watch": "Follow a run of another terminal.",
-        "show": "Show the state and the outcome of a run.",
+        "show": "Show a run: what was asked, how it ended, what it used.",
         "transcript": "Show the conversation of a subagent.",
         "approve": "Approve or deny what a run asks for.",
         "resume": "Continue a run, or answer its question.",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 STOP_SECONDS = 2.5
 """How long a cancelled run may take to stop."""
 
-_SHOW_CURSOR = b"\x1b[?25h"
-
 _T = TypeVar("_T")
 
 
@@ -89,6 +87,10 @@ async def _with_signals(command: Callable[[asyncio.Event], Coroutine[Any, Any, i
 
 
 def _leave_at_once() -> None:
+    from deputy.interfaces.view.terminal_painter import SHOW_CURSOR, echo_on
+
     if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+        # The cursor may be behind the last line of the live view.
+        os.write(sys.stderr.fileno(), f"\n{SHOW_CURSOR}".encode())
+        echo_on()
     os._exit(CANCELLED)

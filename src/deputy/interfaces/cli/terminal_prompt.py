@@ -27,6 +27,7 @@ _READ_SECONDS = 0.3
 PASTE_SECONDS = 0.05
 """A paste is complete after this silence."""
 _LOCAL_MODES = 3
+_BELL = "\a"
 NO_ANSWER = "(The person gave no answer. Decide yourself, and say what you assumed.)"
 
 
@@ -67,7 +68,8 @@ class TerminalPrompt:
         async with self._turn:
             if self._stop.is_set():
                 return False
-            self.view.pause(self)
+            self.view.pause(self, is_kept=True)
+            sys.stderr.write(_BELL)
             try:
                 if question.request is not None:
                     choice = await self._choice(question.request)

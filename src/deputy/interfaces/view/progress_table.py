@@ -22,6 +22,8 @@ Span = tuple[str, Tone]
 
 _ACTIVITY_WIDTH, _CALL_WIDTH, _MODEL_WIDTH = 80, 32, 60
 _INDENT = "  "
+_AFTER_END = ("started", "tokens", "completed")
+"""The events that change the row of a subagent that has ended."""
 
 
 class ProgressRow(Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ class ProgressTable:
         """Take in an event; returns the changed row, None for an event of other runs."""
         self.began = now if self.began is None else self.began
         place = self._place(progress)
-        if place is None:
+        if place is None or (self.rows[place].is_over and progress.event not in _AFTER_END):
             return None
         row = self.rows[place] = _changed(self.rows[place], progress, now)
         self.began = self.began if row.began is None else min(row.began, self.began)
@@ -234,8 +236,6 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
         case "completed":
             return _ended(row, progress, now)
-        case _ if row.is_over:
-            return row
         case _:
             mark, activity, tone = _activity(progress)
             return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from deputy.core.progress import retry_text
 from deputy.interfaces.background import background
@@ -20,11 +21,12 @@ from deputy.interfaces.view.progress_table import (
     text_of,
     tool_error_text,
 )
+from deputy.interfaces.view.terminal_painter import TerminalPainter, terminal_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from rich.live import Live
+    from rich.text import Text
 
     from deputy.core.progress import Progress
     from deputy.interfaces.view.progress_table import Span, Tone
@@ -33,9 +35,6 @@ FRAME_SECONDS = 0.125
 _ASIDE_WIDTH = 100
 PATIENCE_SECONDS = 0.5
 """How long the live view waits for the first request: importing rich would delay it."""
-
-_ECHO = 3
-"""Columns kept free, so that an echoed ^C does not wrap and shift the table."""
 
 _HANDS_ON = ("Delegate", "Subtask")
 
@@ -56,7 +55,7 @@ class View(Protocol):
         """Show an event."""
         ...
 
-    def pause(self, by: object) -> None:
+    def pause(self, by: object, *, is_kept: bool = False) -> None:
         """Give up the terminal."""
         ...
 
@@ -96,7 +95,7 @@ class NoView:
     def emit(self, progress: Progress) -> None:
         """Show an event."""
 
-    def pause(self, by: object) -> None:
+    def pause(self, by: object, *, is_kept: bool = False) -> None:
         """Give up the terminal."""
 
     def unpause(self, by: object) -> None:
@@ -136,7 +135,7 @@ class LinesView:
         if self._table.is_over:
             self._total()
 
-    def pause(self, by: object) -> None:
+    def pause(self, by: object, *, is_kept: bool = False) -> None:
         """Give up the terminal."""
 
     def unpause(self, by: object) -> None:
@@ -156,12 +155,14 @@ class LiveView:
 
     def __init__(self, table: ProgressTable) -> None:
         self._table = table
-        self._live: Live | None = None
+        self._painter: TerminalPainter | None = None
         self._shown: ProgressTable | None = None
         """The table that was drawn for the last time."""
         self._paused_by: set[object] = set()
         """The owners of the terminal; it is free when all have given it back."""
         self._is_busy = asyncio.Event()
+        self._was_stopped = False
+        """Whether the process was stopped (Ctrl-Z) and continues."""
 
     def emit(self, progress: Progress) -> None:
         """Show an event."""
@@ -172,13 +173,11 @@ class LiveView:
         if progress.event != "started":
             self._is_busy.set()
 
-    def pause(self, by: object) -> None:
-        """Give up the terminal; an unfinished table is erased."""
-        if self._live is not None:
-            self._live.transient = not self._table.is_over
+    def pause(self, by: object, *, is_kept: bool = False) -> None:
+        """Give up the terminal; an unfinished table is erased, unless it is kept."""
         self.show()
         self._paused_by.add(by)
-        self._stop()
+        self._stop(is_erased=not (is_kept or self._table.is_over))
 
     def unpause(self, by: object) -> None:
         """Take the terminal back from one owner."""
@@ -192,33 +191,40 @@ class LiveView:
         except TimeoutError:
             pass
         await asyncio.to_thread(_load)
+        # Not a handler of the loop, which would run after the next frame.
+        signal.signal(signal.SIGCONT, self._continued)
         while True:
             self.show()
             await asyncio.sleep(FRAME_SECONDS)
+
+    def _continued(self, _signal: int, _frame: object) -> None:
+        self._was_stopped = True
 
     def show(self) -> None:
         """Draw the table once."""
         if self._table.began is None or self._paused_by or self._shown is self._table:
             return
-        if self._live is None:
-            self._live = _start()
-        self._paint(self._live, self._live.console.height - 1)
+        if self._painter is None:
+            self._painter = _start()
+        elif self._was_stopped:
+            self._painter.continued()
+        self._was_stopped = False
+        self._paint(self._painter, terminal_size()[1] - 1)
 
     def finish(self) -> None:
         """Draw the whole table for the last time."""
         self.show()
-        if self._live is not None:
-            self._live.vertical_overflow = "visible"
-            self._paint(self._live, None)
+        if self._painter is not None:
+            self._paint(self._painter, None)
         self._stop()
 
-    def _paint(self, live: Live, most: int | None) -> None:
-        live.update(_picture(self._table.lines(time.monotonic(), most), live.console.width), refresh=True)
+    def _paint(self, painter: TerminalPainter, most: int | None) -> None:
+        painter.draw([_picture(spans) for spans in self._table.lines(time.monotonic(), most)])
 
-    def _stop(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def _stop(self, *, is_erased: bool = False) -> None:
+        if self._painter is not None:
+            self._painter.stop(is_erased=is_erased)
+            self._painter = None
             self._shown = self._table if self._table.is_over else None
 
 
@@ -231,7 +237,7 @@ class ParentView:
         self._is_quiet = is_quiet
         self._children: set[str] = set()
         self._plain = PlainStream()
-        self._is_in_line = False
+        self._blocks = MarkdownBlocks()
         self._last_aside = ""
         self.has_streamed = False
 
@@ -239,7 +245,7 @@ class ParentView:
         """Show an event."""
         if progress.event == "started":
             self._children.add(progress.session_id)
-            self._end_line()
+            self.finish()
             self._view.unpause(self)
         if progress.session_id in self._children or progress.event == "completed":
             self._view.emit(progress)
@@ -247,19 +253,31 @@ class ParentView:
             self._emit_parent(progress)
 
     def finish(self) -> None:
-        """End the last line."""
-        self._end_line()
+        """Print the rest of the text."""
+        self._print([*self._blocks.feed(self._plain.finish()), *self._blocks.finish()])
+
+    def pause(self, by: object, *, is_kept: bool = False) -> None:
+        """Give up the terminal, after the text so far."""
+        self.finish()
+        self._view.pause(by, is_kept=is_kept)
+
+    def unpause(self, by: object) -> None:
+        """Take the terminal back."""
+        self._view.unpause(by)
+
+    def _print(self, blocks: Sequence[str]) -> None:
+        for block in blocks:
+            if self.has_streamed:
+                sys.stdout.write("\n")
+            self.has_streamed = True
+            show_markdown(f"{block}\n")
 
     def _emit_parent(self, progress: Progress) -> None:
         match progress.event:
             case "text" if self._is_streaming:
                 self._last_aside = ""
                 self._view.pause(self)
-                text = self._plain.feed(progress.content or "")
-                sys.stdout.write(text)
-                sys.stdout.flush()
-                self._is_in_line = not text.endswith("\n") if text else self._is_in_line
-                self.has_streamed = True
+                self._print(self._blocks.feed(self._plain.feed(progress.content or "")))
             case "tool_call" if progress.tool != "Delegate":
                 self._aside(f"→ {progress.tool} {progress.args or ''}")
             case "tool_error":
@@ -275,22 +293,53 @@ class ParentView:
         if text == self._last_aside:
             return
         self._last_aside = text
-        self._end_line()
+        self.finish()
         # The live table is redrawn below the line.
         self._view.pause(self)
         sys.stderr.write(f"{one_line(text, _ASIDE_WIDTH)}\n")
         sys.stderr.flush()
         self._view.unpause(self)
 
-    def _end_line(self) -> None:
-        rest = self._plain.finish()
-        if rest:
-            sys.stdout.write(rest)
-            self._is_in_line = not rest.endswith("\n")
-        if self._is_in_line:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._is_in_line = False
+
+class MarkdownBlocks:
+    """Cuts streamed Markdown into blocks that can be rendered alone: at blank lines outside of code and lists."""
+
+    def __init__(self) -> None:
+        self._line: list[str] = []
+        self._block: list[str] = []
+        self._fence = ""
+
+    def feed(self, text: str) -> list[str]:
+        """Take in a piece of text; returns the blocks that are complete."""
+        first, *more = text.split("\n")
+        self._line.append(first)
+        done: list[str] = []
+        for piece in more:
+            line, self._line = "".join(self._line), [piece]
+            done += self._begun(line)
+            self._block.append(line)
+            self._note_fence(line.strip())
+        return [*done, *self._begun("".join(self._line[:2]))]
+
+    def finish(self) -> list[str]:
+        """The rest."""
+        rest = "\n".join([*self._block, "".join(self._line)]).strip("\n")
+        self._line, self._block, self._fence = [], [], ""
+        return [rest] if rest.strip() else []
+
+    def _begun(self, line: str) -> list[str]:
+        """The block before this line, if the line begins a new one; an indented line may continue a list."""
+        if self._fence or not self._block or self._block[-1].strip() or not line[:1].strip():
+            return []
+        done, self._block = "\n".join(self._block).strip("\n"), []
+        return [done] if done else []
+
+    def _note_fence(self, line: str) -> None:
+        mark = line[:3]
+        if not self._fence and mark in ("```", "~~~"):
+            self._fence = mark
+        elif self._fence and mark == self._fence and not line.strip(mark[0]):
+            self._fence = ""
 
 
 # --- rich, imported late ----------------------------------------------------------------------------------------------
@@ -305,38 +354,31 @@ def show_markdown(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console(highlight=False).print(Markdown(plain(text), hyperlinks=False))
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(Markdown(plain(text), hyperlinks=False))
+    # Lists and tables come with blank lines of their own.
+    sys.stdout.write(captured.get().strip("\n") + "\n")
+    sys.stdout.flush()
 
 
 def _load() -> None:
     from importlib import import_module
 
-    for name in ("rich.console", "rich.live", "rich.text"):
+    for name in ("rich.console", "rich.text"):
         import_module(name)
 
 
-def _start() -> Live:
+def _start() -> TerminalPainter:
     from rich.console import Console
-    from rich.live import Live
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    live.start()
-    return live
+    return TerminalPainter(Console(stderr=True, highlight=False, markup=False, emoji=False))
 
 
-def _picture(lines: Sequence[Sequence[Span]], width: int) -> Any:
-    from rich.console import Group
-    from rich.constrain import Constrain
+def _picture(spans: Sequence[Span]) -> Text:
     from rich.text import Text
 
-    picture = Group(
-        *(
-            Text.assemble(*((text, _STYLES[tone]) for text, tone in spans), no_wrap=True, overflow="ellipsis")
-            for spans in lines
-        )
-    )
-    return Constrain(picture, max(1, width - _ECHO))
+    return Text.assemble(*((text, _STYLES[tone]) for text, tone in spans))
 
 
 def _print(text: str) -> None:

@@ -39,7 +39,7 @@ def test_it_asks_before_it_spends_and_before_it_runs_and_streams_its_answer(hous
     assert terminal.end() == 0
     assert (house.workspace / "made.txt").read_text() == "hello\n"
     assert "[a] ✓ completed" in terminal.text
-    assert "It is **done**. \r\n" in terminal.text
+    assert "It is done. " in terminal.text
     assert terminal.text.count("→ Run") == 1
     assert terminal.text.count("Start 2 subagents") == 1
 
@@ -274,8 +274,10 @@ class Screen:
         for escape, letter in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|([^\x1b])", shown):
             if escape.endswith("A"):
                 row -= int(escape[:-1] or 1)
-            elif escape == "2K":
-                self.rows[row] = ""
+            elif escape == "K":
+                self.rows[row] = self.rows[row][:column]
+            elif escape == "J":
+                self.rows[row:] = [self.rows[row][:column]]
             elif letter == "\r":
                 column = 0
             elif letter == "\n":
