@@ -26,6 +26,7 @@ from deputy.interfaces.cancel_tree import AwaitedCalls
 from deputy.interfaces.event_stream import Broadcaster
 from deputy.interfaces.model_selection import ModelSelection
 from deputy.interfaces.nesting import refuse_below_run
+from deputy.interfaces.notify import Notifier
 from deputy.interfaces.questions import QuestionDispatcher, all_asking, answer_to, find_pending
 from deputy.interfaces.resolve_agents import AgentResolver
 from deputy.interfaces.run_submission import RunSubmitter
@@ -85,6 +86,9 @@ class Deputy:
         if self._opened is not None or self._is_closed:
             found = Unquoted("a Deputy that was opened before")
             raise UsageError("Deputy", found, "create a new one for each `async with`")
+        if self._settings.notify:
+            notifier = Notifier(self._settings.notify, self._watching.emit)
+            self._watching.notifier = await self._stack.enter_async_context(notifier)
         runtime = open_runtime(self._options, tools=self._tools, watch=self._watching.emit)
         self._opened = await self._stack.enter_async_context(runtime)
         self.models = ModelSelection(self._opened, self._options)
@@ -94,6 +98,11 @@ class Deputy:
             questions = QuestionDispatcher(self._opened.engine, self._options.answer)
             self._watching.questions = await self._stack.enter_async_context(questions)
         return self
+
+    @property
+    def notify_problems(self) -> list[str]:
+        """Why the user's notify program failed, once for each time."""
+        return [] if self._watching.notifier is None else self._watching.notifier.problems
 
     async def __aexit__(self, *error: object) -> None:
         if self._opened is not None:

@@ -76,11 +76,13 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
 
 def load_effective_settings(directory: str = ".", home: str | None = None) -> EffectiveSettings:
     """The settings for a directory: the user's over the shipped ones; a project can only restrict them."""
-    user = read_settings(_user_file(home), UserSettings) or UserSettings()
+    user = load_user(home)
     project = read_settings(_project_file(directory)) or Settings()
     from deputy.core.effective_settings import effective_settings
 
-    return effective_settings(_narrowing(user), _narrowing(project), model=user.models.default)
+    return effective_settings(
+        _narrowing(user), _narrowing(project), model=user.models.default, notify=user.notify.command
+    )
 
 
 def _narrowing(settings: Settings) -> ProjectSettings:

@@ -16,6 +16,7 @@ from deputy.config.settings import (
     LimitSettings,
     McpSettings,
     ModelSettings,
+    NotifySettings,
     RoutingSettings,
     Settings,
     SubtaskSettings,
@@ -91,6 +92,7 @@ _TABLES = {
     "mcp": McpSettings,
     "models": ModelSettings,
     "models.routes": Route,
+    "notify": NotifySettings,
     "routing": RoutingSettings,
     "subtasks": SubtaskSettings,
     "text": TextSettings,
@@ -119,6 +121,7 @@ _RIGHT = {
     "limits.max_spawns": "a whole number from 0 to 100000",
     "limits.repairs": "a whole number from 0 to 2",
     "limits.tools.*": "a number of seconds from 1 to 86400",
+    "notify.command": "a list with a program and its arguments",
 }
 """Valid values where the type alone is not enough; `*` is any name."""
 _VALUES: dict[str, Any] = {

@@ -133,6 +133,13 @@ class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The programs that run models of any provider."""
 
 
+class NotifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[notify]`: the program that tells the user that something waits."""
+
+    command: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    """The program and its arguments; a title and the session id are added. No shell is used."""
+
+
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The user's own file: it is trusted, so it may name URLs and programs."""
 
@@ -141,5 +148,6 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()
     ladder: FallbackSettings = FallbackSettings()
+    notify: NotifySettings = NotifySettings()
     catalog: dict[str, Any] = {}
     """Overrides fields of the shipped catalog of providers and models."""

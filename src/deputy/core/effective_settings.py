@@ -50,6 +50,8 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
     tool_seconds: Mapping[str, float] = {}
     wall: Mapping[str, WallLimit] = {}
     """The limits that differ from the shipped ones, by command."""
+    notify: tuple[str, ...] = ()
+    """The user's program that is run when something waits for a person; a project cannot name one."""
 
     def limit(self, command: str) -> WallLimit | None:
         """The time limit of this command; None if it has none."""
@@ -71,10 +73,10 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
 
 
 def effective_settings(
-    user: ProjectSettings, project: ProjectSettings, *, model: str | None = None
+    user: ProjectSettings, project: ProjectSettings, *, model: str | None = None, notify: tuple[str, ...] = ()
 ) -> EffectiveSettings:
     """The user's settings over the shipped ones; a project's settings apply only where they are stricter."""
-    shipped = EffectiveSettings(model=model)
+    shipped = EffectiveSettings(model=model, notify=notify)
     own = structs.replace(
         shipped,
         **{name: value for name in _ALONE if (value := getattr(user, name)) is not None},

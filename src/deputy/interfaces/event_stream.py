@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from deputy.core.results import Result
+    from deputy.interfaces.notify import Notifier
     from deputy.interfaces.questions import QuestionDispatcher
 
 _UNREAD = 10_000
@@ -53,6 +54,7 @@ class Broadcaster:
 
     def __init__(self, watch: Callable[[Progress], None] | None) -> None:
         self.questions: QuestionDispatcher | None = None
+        self.notifier: Notifier | None = None
         self._watch = watch
         self._redactor = process_redactor()
         self._watchers: list[Subscription] = []
@@ -79,6 +81,8 @@ class Broadcaster:
             self._ended.add(progress.session_id)
         elif progress.event == "waiting" and self.questions is not None:
             self.questions.ask(progress)
+        if self.notifier is not None and (progress.event == "waiting" or progress.status == "blocked"):
+            self.notifier.notify(progress)
         if not self._watchers and self._watch is None:
             return
         shown = redacted(progress, self._redactor)

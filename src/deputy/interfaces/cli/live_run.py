@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deputy.client import Deputy
 from deputy.config import load_effective_settings
-from deputy.interfaces.cli.console import CANCELLED, exit_code, log_observer
+from deputy.interfaces.cli.console import CANCELLED, exit_code, log_observer, warn
 from deputy.interfaces.cli.runner import resumable, until_done
 from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
 from deputy.interfaces.view.event_lines import Subscribers, open_events
@@ -81,9 +81,9 @@ class LiveRun:
     async def parent_view(self, labels: Sequence[str] = ()) -> AsyncGenerator[ParentView]:
         """Show the text of a parent agent, and the progress of its subagents."""
         async with open_view(labels, is_quiet=self.is_quiet, is_live=not self.has_log) as view:
-            self.terminal.view = view
             is_streaming = sys.stdout.isatty() and not self.is_quiet and not self.has_log
             parent = ParentView(view, is_streaming=is_streaming, is_quiet=self.is_quiet)
+            self.terminal.view = parent
             self.subscribers.subscribe(parent)
             yield parent
         parent.finish()
@@ -134,3 +134,5 @@ async def open_live_run(
                 lines=lines,
                 has_log=observer is not None,
             )
+        for problem in dict.fromkeys(deputy.notify_problems):
+            warn(f"warning: {problem}")
