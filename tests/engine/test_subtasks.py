@@ -281,16 +281,22 @@ def written(request: Any) -> str:
 
 
 @pytest.mark.rule("subtask.flow")
-def test_a_model_without_tools_asks_in_words_and_is_told_the_result(house: House):
+@pytest.mark.rule("subtask.type")
+def test_a_request_in_json_text_is_answered_with_a_tool_response(house: House):
     parent = talk(turn(written({"subtask_request": VERIFY})), turn("Done."), when=PARENT)
     with ProviderServer(ModelScript(conversations=(parent, child()))) as provider:
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
-    assert outcome.report == "Done."
-    output = provider.asked[-1].body["messages"][-1]["content"][0]["text"]
-    assert output.startswith("[data from Subtask ")
-    assert bare_of(output)["content"] == "It holds."
+    assert (outcome.report, outcome.warnings) == ("Done.", ())
+    asked, answered = provider.asked[-1].body["messages"][-2:]
+    said, used = asked["content"]
+    assert said["text"] == "so far"
+    assert (used["name"], used["input"]["requests"][0]["type"]) == ("Subtask", "verification")
+    (response,) = answered["content"]
+    assert (response["type"], response["tool_use_id"]) == ("tool_result", used["id"])
+    assert response["content"].startswith("[data from Subtask ")
+    assert bare_of(response["content"])["content"] == "It holds."
 
 
 @pytest.mark.rule("subtask.bad")
@@ -301,17 +307,18 @@ def test_the_old_form_is_carried_out_with_a_warning(house: House):
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
-    result = bare_of(provider.asked[-1].body["messages"][-1]["content"][0]["text"])
+    result = bare_of(provider.asked[-1].body["messages"][-1]["content"][0]["content"])
     assert (result["status"], result["notes"]["type"]) == ("COMPLETE", "verify_code")
-    assert result["warnings"] == [
-        "notes.task is the old form of a request; write notes.subtask_request with type, description and inputs."
-    ]
+    assert outcome.warnings == (
+        "notes.task is the old form of a request; write notes.subtask_request with type, description and inputs.",
+    )
 
 
 @pytest.mark.rule("subtask.bad")
-def test_a_malformed_continuation_is_told_with_all_problems_and_ends_the_task_when_it_stays_so(house: House):
+@pytest.mark.rule("honest.calls")
+def test_a_malformed_continuation_is_sent_back_once_with_all_problems(house: House):
     bad = written({"subtask_request": {"inputs": []}})
-    parent = talk(turn(bad), turn(bad), turn(bad), when=PARENT)
+    parent = talk(turn(bad), turn(bad), when=PARENT)
     with ProviderServer(ModelScript(conversations=(parent,))) as provider:
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
@@ -336,12 +343,6 @@ def test_a_malformed_continuation_is_told_with_all_problems_and_ends_the_task_wh
         },
     }
     assert task_result_dict(outcome)["notes"]["error"]["reason"] == "input_validation_failure"
-
-
-def test_words_about_continuation_are_an_answer_to_who_may_not_ask(house: House):
-    text = written({"subtask_request": VERIFY})
-    house.script(talk(turn(text)))
-    assert house.one().report == text
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

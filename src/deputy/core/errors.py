@@ -454,6 +454,15 @@ CATALOG: Mapping[str, ErrorKind] = {
     "SILENT": ErrorKind("timeout", "Try again, or raise the idle limit for a slow model.", blame="backend"),
     "BAD_REPLY": ErrorKind("provider", "Check that the address speaks this protocol, or try again.", blame="backend"),
     "EMPTY_REPLY": ErrorKind("provider", "Try again, or another model.", blame="backend"),
+    # messages that are no report
+    "TOOL_CALL_AS_TEXT": ErrorKind(
+        "validation",
+        "Use a model that supports tool calls, or start its server so that it reads them (llama.cpp: --jinja).",
+        False,
+    ),
+    "INVALID_REQUEST": ErrorKind(
+        "validation", "Say in the task that it must be done without subtasks, or grant Subtask."
+    ),
     "REPLY_TOO_LARGE": ErrorKind("provider", "Ask for less at once, or try another model.", False, "backend"),
 }
 """Every code that several places use; an error of another code is always the work's own."""

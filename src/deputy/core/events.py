@@ -120,6 +120,8 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     message: Raw | UnsetType = UNSET
     usage: Usage = NO_USAGE
     stop: str = ""
+    salvaged: str = ""
+    """The text of the model, if it is a call written as text that became a tool call."""
     error: Error | None = None
     window: int | None = None
     budgets: tuple[BudgetUse, ...] = ()

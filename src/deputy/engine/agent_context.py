@@ -95,6 +95,11 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         """The tool definitions for the model."""
         return self.offer.toolset
 
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The names of all its tools."""
+        return tuple(spec.name for spec in self.offer.toolset.items)
+
     def overhead(self) -> int:
         """The approximate tokens of the tool definitions."""
         return self.offer.tokens

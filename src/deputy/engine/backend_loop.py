@@ -28,9 +28,10 @@ from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress, retry_progress, shown_arguments
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
-from deputy.engine.loop import Report, append_user_message, ask_person
+from deputy.engine.loop import Report, append_user_message, ask_person, send_back
 from deputy.engine.ports import BackendResult
 from deputy.engine.prompts import prompt
+from deputy.engine.salvage import continuation_sent_back
 from deputy.engine.timeouts import StepCancelled
 from deputy.engine.turn import out_of_budget
 
@@ -102,6 +103,12 @@ async def run_backend_loop(run: RunContext, history: History, agent: AgentContex
         if _can_resume(report, program, resumes):
             resumes += 1
             await append_user_message(run, history, f"program:{history.turn}:retry", prompt("interrupted"))
+            continue
+        wrong = continuation_sent_back(report.text, can_request=False) if report.kind == "answered" else None
+        if wrong is not None:
+            failed = await send_back(run, history, report.text, wrong)
+            if failed is not None:
+                return failed
             continue
         if report.kind == "asked" and await ask_person(run, history, agent, report.text):
             continue

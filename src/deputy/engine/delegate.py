@@ -172,7 +172,7 @@ def outcome_of(
             summary=summary,
             report=report.text,
             notes=tuple(history.notes),
-            warnings=(*(() if role is None else role.warnings), *history.warnings, *report.corrections),
+            warnings=(*(() if role is None else role.warnings), *history.all_warnings, *report.corrections),
             usage=history.usage,
             model=result.model,
             backend=result.backend,

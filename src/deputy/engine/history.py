@@ -29,7 +29,8 @@ from deputy.core.events import (
 from deputy.core.messages import INTERRUPTED_CALL, is_unanswered
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.state import not_begun
-from deputy.core.subtask.subtask_result import results_in
+from deputy.core.subtask.subtask_result import SubtasksRequested, read_report, results_in
+from deputy.core.text_calls import without_thinking
 from deputy.engine.ports.backend import BackendResult
 from deputy.engine.untrusted import unwrap_untrusted
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
-RESULTS_SUFFIX = ":results"
-"""Key suffix of the results of subtasks that were requested in text."""
 FINAL_TURN = "final_turn:"
 """Part of the keys of a final turn."""
 
@@ -74,7 +73,10 @@ class History:
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
         self.passed: PassedContext | None = None
-        self.malformed = 0
+        self.sent_back = False
+        """Whether the last message was sent back, because it is no report."""
+        self.salvaged = 0
+        """How many calls the model wrote as text and we executed."""
         self.continuations = 0
         self.earlier: list[EarlierResult] = []
         self.text = ""
@@ -91,6 +93,13 @@ class History:
         """Whether the last message is the model's."""
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """The warnings for the outcome, with the count of salvaged calls."""
+        calls = "1 tool call" if self.salvaged == 1 else f"{self.salvaged} tool calls"
+        salvaged = (f"The model wrote {calls} as text; executed as salvaged.",) if self.salvaged else ()
+        return (*self.warnings, *salvaged)
 
     def start_over(self) -> None:
         """Clear the conversation; totals and notes stay."""
@@ -123,9 +132,13 @@ class History:
         if ended.message is UNSET:
             return None
         message = json.decode(ended.message, type=AssistantMessage)
-        if message.text:
-            self.text = f"{self.text}\n\n{message.text}" if ended.is_cut and self._is_cut else message.text
+        if text := without_thinking(message.text):
+            self.text = f"{self.text}\n\n{text}" if ended.is_cut and self._is_cut else text
             self._is_cut = ended.is_cut
+        if ended.salvaged:
+            asked = read_report(ended.salvaged)
+            self.salvaged += asked is None
+            self.warnings += asked.continuation.warnings if isinstance(asked, SubtasksRequested) else ()
         self._append(message, len(ended.message))
         if ended.usage.input and not is_last:
             self.tokens = ended.usage.input + ended.usage.output
@@ -228,8 +241,6 @@ def _may_have_acted(record: Record) -> bool:
 
 def _subtask_results(record: Record) -> str | None:
     match record.event:
-        case MessageAdded() as event if record.key.endswith(RESULTS_SUFFIX):
-            return words_of(event)
         case ToolCallEnded(tool=tool, message=raw) if tool == SUBTASK and raw is not UNSET:
             return json.decode(raw, type=ToolResult).content
         case _:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from deputy.core.contract import Return
-from deputy.core.errors import Error
+from deputy.core.errors import Error, new_error
 from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun
 from deputy.core.limits import nearly_full, repeats_itself
 from deputy.core.messages import UNANSWERED_CALL
 from deputy.core.progress import Progress
-from deputy.core.subtask.subtask_result import read_report
+from deputy.core.text_calls import without_thinking
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
-from deputy.engine.history import ASK, RESULTS_SUFFIX, user_message, words_of
+from deputy.engine.history import ASK, user_message, words_of
 from deputy.engine.prompts import prompt
-from deputy.engine.subtasks import answer_in_words
+from deputy.engine.salvage import sent_back
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnInput, call_model
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
     from deputy.engine.ports import RunContext
+    from deputy.engine.salvage import SentBack
 
 AWAITING = "[AWAITING_HUMAN_INPUT]"
 CONTINUE_TIMES = 3
@@ -76,13 +77,14 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
         if message is None or ended.error is not None:
             return await _failed(run, history, agent, ended)
         if message.calls:
+            history.sent_back = False
             report = await _use_tools(run, history, agent, message)
             if report is not None:
                 return report
             continue
         pieces.append(message.text)
         if ended.stop != "length":
-            report = await _continued(run, history, agent, "".join(pieces))
+            report = await _judged(run, history, agent, without_thinking("".join(pieces)))
             is_asked = report is not None and report.kind == "asked"
             if report is not None and not (is_asked and await ask_person(run, history, agent, report.text)):
                 return report
@@ -93,16 +95,23 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
         await append_user_message(run, history, f"continue:{history.turn}", prompt("continue"))
 
 
-async def _continued(run: RunContext, history: History, agent: AgentContext, text: str) -> Report | None:
-    """Run the subtasks that an answer requests in text; else return the answer as a report."""
-    asked = None if agent.subtasks is None else read_report(text)
-    if asked is None:
+async def _judged(run: RunContext, history: History, agent: AgentContext, text: str) -> Report | None:
+    """The answer as a report; None if it is no report and was sent back, once."""
+    if not text:
+        error = new_error("EMPTY_REPLY", f"{agent.model.name} wrote its thinking and no answer.")
+        return Report(kind="failed", text=text, error=error)
+    wrong = sent_back(text, agent)
+    if wrong is None:
         return _answered(text)
-    key = f"continuation:{history.turn}"
-    answer = await answer_in_words(run, key, asked, agent)
-    if isinstance(answer, Error):
-        return Report(kind="failed", text=text, error=answer)
-    await append_user_message(run, history, f"{key}{RESULTS_SUFFIX}", answer)
+    return await send_back(run, history, text, wrong)
+
+
+async def send_back(run: RunContext, history: History, text: str, wrong: SentBack) -> Report | None:
+    """Tell the model why its message is no report; the second time in a row it is a failure."""
+    if history.sent_back:
+        return Report(kind="failed", text=text, error=wrong.error)
+    history.sent_back = True
+    await append_user_message(run, history, f"sent_back:{history.turn}", wrong.text)
     return None
 
 

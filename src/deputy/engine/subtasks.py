@@ -9,7 +9,7 @@ from msgspec import Struct, json
 
 from deputy.core.approval import ApprovalPart, cost_ceiling, spawn_request
 from deputy.core.contract import schema_of
-from deputy.core.errors import Error, UsageError
+from deputy.core.errors import UsageError
 from deputy.core.events import Requested
 from deputy.core.fallback import PROGRAMS_ONLY
 from deputy.core.field_readers import FieldProblem
@@ -18,19 +18,12 @@ from deputy.core.request import GrantRequest, Request, subtask_hop
 from deputy.core.subtask.context_passing import brief, file_paths, message_text, query_of, task_of, wants_ranking
 from deputy.core.subtask.context_settings import ContextSettings, resolve_settings
 from deputy.core.subtask.subtask_request import MAX_CONTINUATIONS, Continuation, SubtaskRequest
-from deputy.core.subtask.subtask_result import (
-    MalformedRequest,
-    SubtasksRequested,
-    failed_result,
-    invalid_request,
-    subtask_response,
-)
+from deputy.core.subtask.subtask_result import failed_result, invalid_request, subtask_response
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
 from deputy.core.task import MAX_LABEL, Task, TaskOptions, cleaned_label
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
-from deputy.engine.history import RESULTS_SUFFIX, SUBTASK
+from deputy.engine.history import SUBTASK
 from deputy.engine.model_availability import why_unreachable
-from deputy.engine.untrusted import wrap_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +36,6 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Ranker, RunContext
     from deputy.engine.ports.subtask_services import Subtasks
 
-MOST_MALFORMED = 2
-"""How many invalid text requests are sent back; the next one fails the task."""
 UNKNOWN_WINDOW = 100_000
 PASSED_SHARE = 0.6
 """The share of its context window that a subtask's prompt may fill."""
@@ -107,22 +98,6 @@ async def answer(
     return given
 
 
-async def answer_in_words(
-    run: RunContext, key: str, asked: SubtasksRequested | MalformedRequest, agent: AgentContext
-) -> str | Error:
-    """Run the subtasks of a request in text; an error if the task requests without end."""
-    _, history = _at(agent)
-    if history.continuations > MAX_CONTINUATIONS:
-        return _asks_without_end()
-    if isinstance(asked, MalformedRequest):
-        history.malformed += 1
-        if history.malformed > MOST_MALFORMED:
-            return _malformed(asked.problems)
-    wanted = asked.problems if isinstance(asked, MalformedRequest) else asked.continuation
-    given = await answer(run, key, wanted, agent)
-    return given.text if given.is_refusal else wrap_untrusted(given.text, SUBTASK, agent.random_string)
-
-
 def _at(agent: AgentContext) -> tuple[Subtasks, History]:
     if agent.subtasks is None or agent.history is None:
         raise TypeError("the agent may not request subtasks, or its loop does not run")
@@ -131,27 +106,6 @@ def _at(agent: AgentContext) -> tuple[Subtasks, History]:
 
 def _json(value: Any) -> str:
     return json.encode(value).decode()
-
-
-def _asks_without_end() -> Error:
-    return Error(
-        type="quota",
-        code="SUBTASK_LIMIT",
-        message=f"The task requested subtasks more than {MAX_CONTINUATIONS} times.",
-        recoverable=True,
-        recommendation="Resume it with a clearer or smaller task.",
-    )
-
-
-def _malformed(problems: Sequence[FieldProblem]) -> Error:
-    listed = " ".join(f"{problem.field} {problem.message}." for problem in problems)
-    return Error(
-        type="validation",
-        code="INVALID_REQUEST",
-        message=f"The task made an invalid subtask request: {listed}",
-        recoverable=True,
-        recommendation="Resume it and say what its request must look like, or do this work another way.",
-    )
 
 
 # --- from the request to its results ------------------------------------------------------------------------------
@@ -242,7 +196,7 @@ async def _approved_files(
     # Descendants were approved with the top task.
     if not run.lineage.is_top or SUBTASK in agent.without_asking:
         return {}
-    match policy_for(run, f"{key}:approval", agent.approval, begun=_ids(key), ended=(key, f"{key}{RESULTS_SUFFIX}")):
+    match policy_for(run, f"{key}:approval", agent.approval, begun=_ids(key), ended=(key,)):
         case "granted":
             return {}
         case "refuse":

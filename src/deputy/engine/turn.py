@@ -32,6 +32,7 @@ from deputy.engine.agent_context import AgentContext
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
 from deputy.engine.ports.model import is_metered
+from deputy.engine.salvage import salvage
 from deputy.engine.timeouts import StepCancelled
 
 
@@ -182,14 +183,22 @@ class _TurnProgress:
         text = "".join(self._words).rstrip()
         return raw(AssistantMessage(parts=(Text(text=text),))) if text else UNSET
 
+    def _salvaged(self, stop: Stop) -> AssistantMessage:
+        key = self._turn.settings.idempotency_key or ""
+        # A final turn has no tools, and a message that was cut is continued.
+        can_call = len(self._turn.toolset) and stop.reason == "end"
+        return salvage(stop.message, self._agent, key.replace(":", "-")) if can_call else stop.message
+
     def ended(self) -> ModelCallEnded:
         stop = self._stop
+        message = None if stop is None else self._salvaged(stop)
         return ModelCallEnded(
             model=self._agent.model.name,
             usage=self.usage,
             error=self.error,
-            message=self._message(),
+            message=self._message() if message is None else raw(message),
             stop="" if stop is None else stop.reason,
+            salvaged="" if stop is None or message is stop.message else stop.message.text,
             window=self._window,
             budgets=self._agent.ledger.uses(),
             context_tokens=self.usage.input + self.usage.output if self.usage.input else self._turn.tokens,

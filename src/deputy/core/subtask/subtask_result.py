@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import DecodeError, Struct, json
 
 from deputy.core.contract import Parsed, parse
+from deputy.core.contract.return_parser import find_objects
 from deputy.core.field_readers import FieldProblem
 from deputy.core.outcome import Completed, Rejected
 from deputy.core.refinement import verdict_notes, verdict_of_report
 from deputy.core.serialize import task_error, task_result_dict
 from deputy.core.subtask.context_passing import EarlierResult
 from deputy.core.subtask.subtask_request import Continuation, read_notes
+from deputy.core.text_calls import PROSE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +40,9 @@ class MalformedRequest(Struct, frozen=True, kw_only=True):
     problems: tuple[FieldProblem, ...]
 
 
-def read_report(text: str) -> SubtasksRequested | MalformedRequest | None:
-    """The CONTINUATION in a report, also between prose; None for a final report."""
-    if CONTINUATION not in text:
+def read_report(text: str, *, is_alone: bool = False) -> SubtasksRequested | MalformedRequest | None:
+    """The CONTINUATION in a report, also between prose, unless it must be alone; None for a final report."""
+    if CONTINUATION not in text or (is_alone and _prose(text) > PROSE_MAX):
         return None
     parsed = parse(text, "lenient", keys=_KEYS)
     value: object = parsed.value if isinstance(parsed, Parsed) else None
@@ -55,6 +57,10 @@ def read_report(text: str) -> SubtasksRequested | MalformedRequest | None:
     if isinstance(read, Continuation):
         return SubtasksRequested(content=decoded, continuation=read)
     return MalformedRequest(content=decoded, problems=read)
+
+
+def _prose(text: str) -> int:
+    return len(text) - sum(span.end - span.start for span in find_objects(text))
 
 
 def invalid_request(problems: Sequence[FieldProblem]) -> dict[str, Any]:

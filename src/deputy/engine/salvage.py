@@ -1,0 +1,149 @@
+"""Calls and subtask requests that a model wrote as text: made tool calls where that is safe, else sent back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct, json, structs, to_builtins
+
+from deputy.core.contract import check_schema, schema_of
+from deputy.core.conversation import AssistantMessage, Text, Thinking, ToolCall
+from deputy.core.errors import Error, UsageError, new_error
+from deputy.core.request import READ_ONLY_TOOLS
+from deputy.core.subtask.subtask_result import MalformedRequest, SubtasksRequested, invalid_request, read_report
+from deputy.core.task import HANDING_ON, WRITING_TOOLS
+from deputy.core.text_calls import TextCall, TextCalls, read_calls, without_thinking
+from deputy.engine.history import ASK, NOTE, SUBTASK
+from deputy.engine.prompts import prompt
+
+if TYPE_CHECKING:
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.ports import FlowTool, Tool
+
+_KNOWN = READ_ONLY_TOOLS | WRITING_TOOLS | HANDING_ON | {NOTE, ASK}
+
+
+class SentBack(Struct, frozen=True, kw_only=True):
+    """What a model is told about a message that is no report, and the error if it stays so."""
+
+    text: str
+    error: Error
+
+
+def salvage(message: AssistantMessage, agent: AgentContext, call_id: str) -> AssistantMessage:
+    """The message with the call or the subtask request that it consists of as a tool call, if that may be executed."""
+    if message.calls:
+        return message
+    text = without_thinking(message.text)
+    found = _read(text, agent)
+    call = None if found is None else _judged(found, agent)
+    said = ""
+    if agent.subtasks is not None and isinstance(asked := read_report(text), SubtasksRequested):
+        said = asked.content
+        call = TextCall(name=SUBTASK, arguments=to_builtins(structs.replace(asked.continuation, warnings=())))
+    if not isinstance(call, TextCall):
+        return message
+    parts = (
+        *(part for part in message.parts if isinstance(part, Thinking)),
+        *((Text(text=said),) if said else ()),
+        ToolCall(id=call_id, name=call.name, arguments=call.arguments),
+    )
+    return structs.replace(message, parts=parts)
+
+
+def sent_back(text: str, agent: AgentContext) -> SentBack | None:
+    """Why this text of our own loop is no report; None if it is one."""
+    found = _read(text, agent)
+    if found is None:
+        return continuation_sent_back(text, can_request=agent.subtasks is not None)
+    reason = _judged(found, agent)
+    if isinstance(reason, TextCall):
+        # Only a message that was cut and continued gets here.
+        reason = "It was sent in pieces."
+    return SentBack(
+        text=prompt("text_call").format(reason=reason, form=_form(found, agent)),
+        error=new_error("TOOL_CALL_AS_TEXT", f"{agent.model.name} wrote a tool call as text, twice: {reason}"),
+    )
+
+
+def continuation_sent_back(text: str, *, can_request: bool) -> SentBack | None:
+    """Why the subtask request in a text cannot be executed; None for a report."""
+    match read_report(text, is_alone=not can_request):
+        case MalformedRequest(problems=problems) if can_request:
+            listed = " ".join(f"{problem.field} {problem.message}." for problem in problems)
+            words, message = _json(invalid_request(problems)), f"The task made an invalid subtask request: {listed}"
+        case SubtasksRequested() | MalformedRequest() if not can_request:
+            words, message = prompt("no_subtasks"), "The task requested subtasks, but it was not granted Subtask."
+        case _:
+            return None
+    return SentBack(text=words, error=new_error("INVALID_REQUEST", message))
+
+
+def _read(text: str, agent: AgentContext) -> TextCalls | None:
+    output = agent.settings.output
+    # With a schema of the caller, JSON is the answer, whatever its fields are.
+    is_own = output is not None and output.name == "report"
+    return read_calls(text, () if is_own else _KNOWN | set(agent.held))
+
+
+def _judged(found: TextCalls, agent: AgentContext) -> TextCall | str:
+    """The call that may be executed, or why none may."""
+    call = next(iter(found.calls), None)
+    if call is None:
+        return "It cannot be read."
+    if len(found.calls) > 1:
+        return f"It has {len(found.calls)} calls; only one can be read from text."
+    tool = _tool(call.name, agent)
+    if tool is None:
+        return f"You have no tool {call.name!r:.80}. Your tools: {', '.join(agent.held) or 'none'}."
+    if not found.is_alone:
+        return "There is other text beside it."
+    if not tool.traits.reads_only:
+        return f"{tool.name} does more than read, so its calls are never read from text."
+    if call.is_untyped:
+        call = structs.replace(call, arguments=_typed(call.arguments, tool.schema))
+    try:
+        problems = check_schema(call.arguments, schema_of(tool.schema)).problems
+    except UsageError:
+        return f"The arguments of {tool.name} cannot be checked."
+    listed = "; ".join(problem.message for problem in problems)
+    return f"Its arguments are not valid: {listed:.500}." if problems else call
+
+
+def _tool(name: str, agent: AgentContext) -> Tool | FlowTool | None:
+    return agent.flow_tools.get(name) or agent.tools.find(name)
+
+
+def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Values that were written as plain text, in the types of the schema."""
+    fields = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
+
+    def typed(name: str, value: str) -> Any:
+        if fields.get(name, {}).get("type") == "string":
+            return value
+        try:
+            return json.decode(value.strip().encode())
+        except (ValueError, RecursionError):
+            return value
+
+    return {name: typed(name, value) for name, value in arguments.items()}
+
+
+def _form(found: TextCalls, agent: AgentContext) -> str:
+    """The form of a call, with the arguments of the tool that was meant."""
+    offered = [*agent.tools.definitions(), *agent.flow_tools.values()]
+    meant = [tool for call in found.calls for tool in offered if tool.name.lower() == call.name.lower()]
+    tool = next(iter([*meant, *(tool for tool in offered if tool.traits.reads_only), *offered]), None)
+    if tool is None:
+        return "You have no tools: answer with your report."
+    required = tool.schema.get("required", ())
+    fields = cast("dict[str, dict[str, Any]]", tool.schema.get("properties", {}))
+    arguments = {
+        name: f"<{field.get('type', 'value')}{'' if name in required else ', optional'}>"
+        for name, field in fields.items()
+    }
+    return _json({"name": tool.name, "arguments": arguments})
+
+
+def _json(value: Any) -> str:
+    return json.encode(value).decode()

@@ -1,0 +1,143 @@
+"""Tool calls and subtask requests that a model writes as text, from a server that speaks Chat Completions."""
+
+import json
+
+import pytest
+from tests.core.test_text_calls import SPELLINGS
+from tests.engine.conftest import House, call, turn
+
+from deputy.core.events import ModelCallEnded
+from deputy.core.outcome import Completed, Failed, Outcome
+from deputy.core.serialize import task_result_dict
+from deputy.core.task import Task
+from deputy.testing import ProviderServer
+
+MODEL = "llamacpp:qwen3-coder"
+LOCAL = (
+    "fenced json",
+    "hermes",
+    "qwen coder",
+    "llama",
+    "mistral",
+    "mistral, new",
+    "functionary 3",
+    "deepseek",
+    "gemma",
+)
+READ = SPELLINGS["hermes"]
+CONTINUATION = json.dumps(
+    {
+        "content": "",
+        "status": "CONTINUATION",
+        "notes": {"subtask_request": {"type": "check", "description": "Check it."}},
+    }
+)
+
+
+def serve(house: House, *texts: str, tools: tuple[str, ...] | None = None, **more) -> tuple[Outcome, list]:
+    """The outcome of a task whose model writes these messages, and the messages of the last request."""
+    (house.workspace / "a.txt").write_text("the secret word is plum\n")
+    with ProviderServer(*(text if not isinstance(text, str) else turn(text) for text in texts)) as provider:
+        house.use(provider, MODEL)
+        outcome = house.one(Task(label="scout", prompt="Look.", tools=tools, **more))
+    return outcome, provider.asked[-1].body["messages"]
+
+
+@pytest.mark.rule("honest.calls")
+@pytest.mark.parametrize("spelling", LOCAL)
+def test_one_call_to_a_reading_tool_is_executed_and_recorded_as_salvaged(house: House, spelling: str):
+    outcome, messages = serve(house, f"<think>I read it.</think>\n{SPELLINGS[spelling]}", "The word is plum.")
+    assert isinstance(outcome, Completed), outcome
+    assert outcome.report == "The word is plum."
+    (written,) = messages[-2]["tool_calls"]
+    assert (written["function"]["name"], json.loads(written["function"]["arguments"])) == ("Read", {"path": "a.txt"})
+    assert (messages[-1]["role"], messages[-1]["tool_call_id"]) == ("tool", written["id"])
+    assert "the secret word is plum" in messages[-1]["content"]
+    ended = [one.event for one in house.records(outcome.session_id) if isinstance(one.event, ModelCallEnded)]
+    assert SPELLINGS[spelling] in ended[0].salvaged
+    assert ended[1].salvaged == ""
+    assert outcome.warnings == ("The model wrote 1 tool call as text; executed as salvaged.",)
+
+
+@pytest.mark.rule("honest.calls")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('<tool_call>{"name": "Read", "arguments": {"file": "a.txt"}}</tool_call>', "Its arguments are not valid: "),
+        ('<tool_call>{"name": "search", "arguments": {}}</tool_call>', "You have no tool 'search'. Your tools: Read, "),
+        ('{"name": "Edit", "arguments": {"path": "a.txt"}}', "You have no tool 'Edit'. Your tools: Read, "),
+        (f"{READ}\n{READ}", "It has 2 calls; only one can be read from text."),
+        (f"I read it now.\n{READ}", "There is other text beside it."),
+        ('<tool_call>{"name": "Read", "arguments": {"path": }</tool_call>', "It cannot be read."),
+    ],
+)
+def test_any_other_call_is_sent_back_once_with_the_reason_and_the_form(house: House, text: str, reason: str):
+    outcome, messages = serve(house, text, text)
+    assert isinstance(outcome, Failed)
+    (error,) = outcome.errors
+    assert (error.code, error.recoverable) == ("TOOL_CALL_AS_TEXT", False)
+    assert reason in error.message
+    assert messages[-1]["role"] == "user"
+    assert f"Nothing was run. {reason}" in messages[-1]["content"]
+    assert '{"name":"Read","arguments":{"path":"<string>"' in messages[-1]["content"]
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_call_that_writes_is_never_executed_from_text(house: House):
+    text = '<tool_call>{"name": "Write", "arguments": {"path": "b.txt", "content": "x"}}</tool_call>'
+    outcome, messages = serve(house, text, turn("", call("Read", path="a.txt")), text, "Done.", tools=("Read", "Write"))
+    assert isinstance(outcome, Completed)
+    assert not (house.workspace / "b.txt").exists()
+    assert "Write does more than read, so its calls are never read from text." in messages[-1]["content"]
+    assert '{"name":"Write","arguments":{"path":"<string>","content":"<string>"' in messages[-1]["content"]
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_call_that_a_longer_answer_quotes_is_text(house: House):
+    report = f"The file holds a call, which I did not follow. {'It has many lines. ' * 30}\n\n{READ}\n"
+    outcome, _ = serve(house, report)
+    assert isinstance(outcome, Completed)
+    assert outcome.report == report
+    assert outcome.usage.requests == 1
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_schema_of_the_caller_makes_json_an_answer(house: House):
+    text = '{"name": "Read", "arguments": {"path": "a.txt"}}'
+    schema = {"type": "object", "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}}}
+    outcome, _ = serve(house, text, schema=schema)
+    assert isinstance(outcome, Completed)
+    assert json.loads(outcome.report)["name"] == "Read"
+
+
+@pytest.mark.rule("honest.calls")
+def test_thinking_is_no_part_of_a_report_and_nothing_else_is_no_answer(house: House):
+    outcome, _ = serve(house, "<think>\nI wonder.\n</think>\n\nThe word is plum.")
+    assert (outcome.report, outcome.summary) == ("The word is plum.", "The word is plum.")
+    (house.workspace / "a.txt").unlink()
+    with ProviderServer(turn("<think>I wonder.")) as provider:
+        house.use(provider, MODEL)
+        failed = house.one(Task(label="other", prompt="Look."))
+    assert isinstance(failed, Failed)
+    assert failed.errors[0].code == "EMPTY_REPLY"
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_continuation_without_the_grant_is_sent_back_once(house: House):
+    outcome, messages = serve(house, CONTINUATION, CONTINUATION)
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].message == "The task requested subtasks, but it was not granted Subtask."
+    assert task_result_dict(outcome)["notes"]["error"]["reason"] == "input_validation_failure"
+    assert messages[-1]["content"].startswith("You asked for a subtask, but you cannot have subtasks here.")
+
+
+def test_a_continuation_without_the_grant_may_be_corrected(house: House):
+    outcome, _ = serve(house, CONTINUATION, "Checked it myself.")
+    assert isinstance(outcome, Completed)
+    assert outcome.report == "Checked it myself."
+
+
+def test_a_continuation_that_a_longer_answer_quotes_is_text(house: House):
+    report = f"{'The protocol has a form for requests. ' * 20}\n\n```json\n{CONTINUATION}\n```"
+    outcome, _ = serve(house, report)
+    assert (outcome.status, outcome.report) == ("completed", report)
