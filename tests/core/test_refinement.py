@@ -1,4 +1,5 @@
 import pytest
+from msgspec import to_builtins
 
 from deputy.core.refinement import (
     Ending,
@@ -7,6 +8,7 @@ from deputy.core.refinement import (
     Verdict,
     best_round,
     ended,
+    refinement_dict,
     verdict_of_report,
     verdict_of_script,
 )
@@ -112,6 +114,13 @@ def test_a_script_that_does_not_clearly_accept_has_not_accepted(printed: str) ->
     verdict = verdict_of_script(ScriptOutput(stdout=printed))
     assert not verdict.success
     assert "too short" in verdict.feedback
+
+
+@pytest.mark.rule("subtask.type")
+def test_the_notes_of_a_script_always_hold_its_output_and_exit_code() -> None:
+    round_ = Round(number=1, session_id="s1", work="work", verdict=verdict_of_script(ScriptOutput()))
+    (one,) = refinement_dict([round_], "success")["rounds"]
+    assert to_builtins(one)["evaluation"]["notes"]["script"] == {"stdout": "", "stderr": "", "exit_code": 0}
 
 
 @pytest.mark.rule("refine")

@@ -163,6 +163,7 @@ def combined(house: House, inherit: str, accumulate: bool, fresh: str) -> tuple[
 
 
 @pytest.mark.rule("subtask.context")
+@pytest.mark.rule("subtask.type")
 @pytest.mark.parametrize(("inherit", "accumulate", "fresh"), SETTINGS)
 def test_each_combination_of_settings_passes_exactly_what_it_says_or_is_refused(
     inherit: str, accumulate: bool, fresh: str, house: House
@@ -185,10 +186,12 @@ def test_each_combination_of_settings_passes_exactly_what_it_says_or_is_refused(
     if inherit == "full":
         # The result of the earlier subtask stands in the conversation too, with ids and times of its own.
         before, _, rest = prompt.partition("\n\n[result of Subtask]\n")
+        asking = '\n\n[assistant]\n(calls Subtask {"requests":[{"type":"verification",'
+        assert asking in rest[: rest.index("\n\n## ")]
         prompt = before + rest[rest.index("\n\n## ") :]
     assert prompt == "\n\n".join(sections)
     passed = bare_of(result)["notes"]["passed"]
-    assert passed.get("messages", 0) == {"full": 5, "subset": 1, "none": 0}[inherit]
+    assert passed.get("messages", 0) == {"full": 6, "subset": 1, "none": 0}[inherit]
     assert passed.get("results", 0) == int(accumulate)
     assert passed.get("files", []) == (["retry.py"] if fresh == "enabled" else [])
     is_bare = (inherit, accumulate, fresh) == ("none", False, "disabled")

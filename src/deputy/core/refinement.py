@@ -26,7 +26,7 @@ _BROKEN = f"{{{_SUCCESS}:"
 Ending: TypeAlias = Literal["success", "limit", "no_change", "stopped"]
 
 
-class ScriptOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScriptOutput(Struct, frozen=True, kw_only=True):
     """The output of a script: the notes of a script's result."""
 
     stdout: str = ""

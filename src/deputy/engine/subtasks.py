@@ -266,22 +266,23 @@ async def _spawned(
     approved: dict[str, str],
 ) -> list[str]:
     """Spawn all children before any is joined, so that no spawn depends on another child's speed."""
-    # The last message is the request itself, which the subtask gets anyway.
     is_inherited = any(plan.settings.inherit_context != "none" for plan in plans)
-    conversation = [message_text(message) for message in history.conversation.messages[:-1]] if is_inherited else []
+    conversation = [message_text(message) for message in history.conversation.messages] if is_inherited else []
     earlier = tuple(history.earlier)
 
     async def briefed(index: int, request: SubtaskRequest, plan: Plan) -> Briefing:
         scores: Sequence[float] = ()
+        is_full = plan.settings.inherit_context == "full"
         if wants_ranking(request, plan.template, plan.settings):
             name, query = f"{key}.{index}:ranked", query_of(request)
-            scores = await run.value(name, list[float], _rank, query, conversation, subtasks.ranker, step="rank")
+            # The last message is the request itself, and would be the most relevant one.
+            scores = await run.value(name, list[float], _rank, query, conversation[:-1], subtasks.ranker, step="rank")
         return brief(
             request,
             plan.template,
             plan.settings,
             bound=plan.bound,
-            conversation=conversation if scores or plan.settings.inherit_context == "full" else (),
+            conversation=conversation[:-1] if scores else conversation if is_full else (),
             scores=scores,
             earlier=earlier,
         )

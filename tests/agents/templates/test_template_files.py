@@ -86,7 +86,6 @@ def test_both_kinds_of_file_say_the_same(tmp_path: Path, name: str, text: str) -
         ("a.md", "no front matter", 1, "subtask.template", "no front matter"),
         ("a.md", "---\ntype: x\n", 1, "subtask.template", "closes the front matter"),
         ("a.md", "---\ntype: &a x\ndescription: d\n---\n", 2, "subtask.template", "anchor"),
-        ("a.md", "---\ndescription: d\n---\n", 1, "subtask.template", "type is missing"),
         ("a.md", "---\ntype: x\n---\n", 1, "subtask.template", "description is missing"),
         (
             "a.md",
@@ -165,13 +164,26 @@ def test_a_place_that_no_input_fills_is_warned_of(tmp_path: Path) -> None:
     assert [(finding.is_fatal, "'it'" in finding.message) for finding in findings] == [(False, True)]
 
 
+@pytest.mark.rule("subtask.type")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.md", "---\ndescription: d\n---\n \n"),
+        ("a.md", "---\ndescription: d\ntype: ''\nprompt: ''\n---\n"),
+        ("a.xml", "<task>\n<description>d</description>\n<prompt> </prompt></task>"),
+    ],
+)
+def test_a_template_without_a_type_is_atomic_and_it_may_have_no_prompt(tmp_path: Path, name: str, text: str) -> None:
+    template, findings = read_template(write(tmp_path, name, text))
+    assert findings == ()
+    assert template is not None
+    assert (template.type, template.prompt, template.is_atomic) == ("atomic", "", True)
+
+
 @pytest.mark.rule("subtask.template")
 @pytest.mark.parametrize(
     ("name", "text", "line", "words"),
     [
-        ("a.md", "---\ntype: x\ndescription: d\n---\n \n", 1, "no prompt"),
-        ("a.md", "---\ntype: x\ndescription: d\nprompt: ''\n---\n", 4, "no prompt"),
-        ("a.xml", "<task type='x'>\n<description>d</description>\n<prompt> </prompt></task>", 3, "no prompt"),
         ("a.md", "---\ntype: x\ndescription: d\nsubtype: subtsk\n---\nDo it.\n", 4, "subtype 'subtsk' has no effect"),
     ],
 )
@@ -209,6 +221,8 @@ def test_a_template_that_passes_nothing_on_can_be_used_and_warns(tmp_path: Path)
     assert template is not None
     assert (finding.is_fatal, finding.line, finding.rule) == (False, 4, "subtask.context")
     assert finding.message.startswith("This subtask gets only its inputs")
+    _, findings = read_template(write(tmp_path, "b.md", f"---\n{matter}file_paths: a.py\n---\nDo it.\n"))
+    assert findings == ()
 
 
 def test_pipes_links_and_binaries_are_findings_and_never_waits(tmp_path: Path) -> None:

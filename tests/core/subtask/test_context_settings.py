@@ -70,7 +70,9 @@ def test_passing_nothing_is_legal_and_warned_of() -> None:
     for inherit, accumulate, fresh in COMBINATIONS:
         settled = resolve_settings("subtask", [named(inherit, accumulate, fresh)])
         if isinstance(settled, ContextSettings):
-            assert bool(settled.warning) == ((inherit, accumulate, fresh) == ("none", False, "disabled"))
+            is_bare = (inherit, accumulate, fresh) == ("none", False, "disabled")
+            assert bool(settled.warning(has_files=False)) == is_bare
+            assert settled.warning(has_files=True) == ""
 
 
 def test_settings_are_read_as_files_spell_them() -> None:

@@ -17,7 +17,7 @@ from deputy.core.subtask.context_settings import (
     resolve_settings,
 )
 from deputy.core.subtask.subtask_request import MAX_FILES, MAX_HINTS, MAX_TYPE
-from deputy.core.subtask.template import COMPOSITES, INPUT_TYPES, SUBTYPES, Template, TemplateInput
+from deputy.core.subtask.template import ATOMIC, INPUT_TYPES, SUBTYPES, Template, TemplateInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -93,7 +93,7 @@ class _Reader:
         value = self.raw(name)
         if value is None or value == "":
             if is_required:
-                self.find(1, f"{name} is missing; a template needs a type and a description")
+                self.find(1, f"{name} is missing; a template needs a {name}")
             return ""
         if not isinstance(value, str):
             self.find(self.line(name), f"{name} must be a text")
@@ -123,17 +123,18 @@ def make_template(
     """The template of a file, None when it has an error, and all errors and warnings."""
     reader = _Reader(fields, path)
     name = reader.text("name", longest=MAX_TYPE) or file_name
-    kind = reader.text("type", longest=MAX_TYPE, is_required=True)
+    kind = reader.text("type", longest=MAX_TYPE) or ATOMIC
     subtype = reader.text("subtype", longest=MAX_TYPE)
     if subtype and subtype not in SUBTYPES:
         text = f"subtype {subtype!r:.80} has no effect; the subtypes are {', '.join(SUBTYPES)}"
         reader.find(reader.line("subtype"), text, is_fatal=False)
     description = reader.text("description", is_required=True)
     inputs = _inputs(reader)
-    settings = _settings(reader, subtype)
+    file_paths = reader.texts("file_paths", MAX_FILES)
+    settings = _settings(reader, subtype, has_files=bool(file_paths))
     expectations = _expectations(reader)
     prompt = reader.text("prompt")
-    _check_prompt(reader, prompt, inputs, is_atomic=kind not in COMPOSITES)
+    _check_prompt(reader, prompt, inputs)
     model = reader.text("model")
     if is_script(model):
         reader.find(reader.line("model"), f"model is {model!r:.80}: {ONLY_A_PERSON}")
@@ -146,7 +147,7 @@ def make_template(
         hints=reader.texts("hints", MAX_HINTS),
         inputs=inputs,
         context_management=settings,
-        file_paths=reader.texts("file_paths", MAX_FILES),
+        file_paths=file_paths,
         model=model or None,
         return_expectations=expectations,
         path=path,
@@ -205,7 +206,7 @@ def _input(reader: _Reader, entry: Raw, line: int) -> TemplateInput | None:
     )
 
 
-def _settings(reader: _Reader, subtype: str) -> PartialContextSettings:
+def _settings(reader: _Reader, subtype: str, *, has_files: bool) -> PartialContextSettings:
     value = reader.raw("context_management")
     if value is None or value == "":
         return PartialContextSettings()
@@ -215,8 +216,8 @@ def _settings(reader: _Reader, subtype: str) -> PartialContextSettings:
     settled = resolve_settings(subtype, [read])
     if not problems and isinstance(settled, FieldProblem):
         problems.append(settled)
-    elif isinstance(settled, ContextSettings) and settled.warning:
-        reader.find(line, settled.warning, CONTEXT, is_fatal=False)
+    elif isinstance(settled, ContextSettings) and (warning := settled.warning(has_files=has_files)):
+        reader.find(line, warning, CONTEXT, is_fatal=False)
     for problem in problems:
         key = problem.field.removeprefix("context_management").lstrip(".")
         reader.find(reader.line("context_management", key), f"{problem.field} {problem.message}", CONTEXT)
@@ -249,11 +250,8 @@ def _checked_schema(reader: _Reader, schema: object) -> dict[str, Any] | None:
     return cast("dict[str, Any]", schema)
 
 
-def _check_prompt(reader: _Reader, prompt: str, inputs: Sequence[TemplateInput], *, is_atomic: bool) -> None:
-    """Warn of a missing prompt, and of placeholders without an input."""
-    if not prompt and is_atomic:
-        text = "no prompt: the subtask gets only the request"
-        reader.find(reader.line("prompt"), text, is_fatal=False)
+def _check_prompt(reader: _Reader, prompt: str, inputs: Sequence[TemplateInput]) -> None:
+    """Warn of placeholders without an input."""
     declared = {one.name for one in inputs}
     for piece in prompt.split("{{")[1:]:
         name, closing, _ = piece.partition("}}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from deputy.agents.definition import Raw
 
 RULE = "---"
-HOW_TO_BEGIN = "start the file with a line '---', then type: and description:, then '---', and the prompt below"
+HOW_TO_BEGIN = "start the file with a line '---', then description:, then '---', and the prompt below"
 
 
 def read_markdown(text: str) -> tuple[YamlField, ...] | YamlRefusal:

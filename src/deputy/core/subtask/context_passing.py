@@ -144,7 +144,7 @@ def compose(
         _section("Files", [text for text in (*always, *fresh) if text]),
         task,
     )
-    warnings = [*room.warnings, *([settings.warning] if settings.warning else [])]
+    warnings = [*room.warnings, *filter(None, [settings.warning(has_files=bool(briefing.file_paths))])]
     if left_out:
         warnings.append(
             f"{left_out} of {left_out + len(conversation_text)} messages of the parent were omitted to fit the limit."

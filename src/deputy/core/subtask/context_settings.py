@@ -35,10 +35,13 @@ class ContextSettings(Struct, frozen=True, kw_only=True):
     accumulation_format: Format
     fresh_context: Freshness
 
-    @property
-    def warning(self) -> str:
+    def warning(self, *, has_files: bool) -> str:
         """A warning about a legal combination that is probably a mistake; "" for none."""
-        if (self.inherit_context, self.accumulate_data, self.fresh_context) == ("none", False, "disabled"):
+        if not has_files and (self.inherit_context, self.accumulate_data, self.fresh_context) == (
+            "none",
+            False,
+            "disabled",
+        ):
             return "This subtask gets only its inputs: no context is inherited, accumulated or gathered."
         return ""
 
