@@ -15,6 +15,7 @@ from deputy.core.outcome import (
     Partial,
     Rejected,
     Usage,
+    first_sentence,
     shortened,
 )
 from deputy.core.request import Hop, Lineage
@@ -85,3 +86,28 @@ def test_a_text_is_cut_to_a_summary_with_a_sign_that_it_was():
     assert shortened("short") == "short"
     assert shortened("x" * 501) == "x" * 499 + "…"
     assert len(shortened("word " * 200)) <= SUMMARY_LENGTH
+
+
+@pytest.mark.rule("honest.summary")
+@pytest.mark.parametrize(
+    ("report", "summary"),
+    [
+        ("# Report\n\n## Summary\n\nThe limit is three (a.py:3). It is used twice.", "The limit is three (a.py:3)."),
+        ("Findings\n========\n\n- `a.py:3` is wrong. The rest is fine.", "`a.py:3` is wrong."),
+        (
+            "**Summary**\n\nHere is what I found:\n\n1. The key, e.g. Foo, is missing. So",
+            "The key, e.g. Foo, is missing.",
+        ),
+        ("**Answer:** 42 is right.", "Answer: 42 is right."),
+        ("```python\nx = 1\n```\n---\n| a |\n|---|\nA line\nand its end. More.", "A line and its end."),
+        ("**Fixed the bug.** More follows.", "Fixed the bug."),
+        ("Version 1.2 works", "Version 1.2 works"),
+        ("# Only a heading", "Only a heading"),
+        ("```\nonly code\n```", "only code"),
+        ('{"text": "It is. Then"}', '{"text": "It is. Then"}'),
+        (" \n", ""),
+    ],
+)
+def test_a_summary_is_the_first_sentence_of_substance(report: str, summary: str):
+    assert first_sentence(report) == summary
+    assert len(first_sentence(report * 50_000)) <= SUMMARY_LENGTH

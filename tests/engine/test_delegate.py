@@ -192,14 +192,25 @@ def test_a_return_that_fails_is_sent_back_once_with_its_problems(house: House):
     assert isinstance(outcome, Failed)
     assert (outcome.errors[0].code, outcome.report) == ("INVALID_RETURN", "still text")
     assert "Return is not valid JSON" in str(provider.asked[1].body)
+    assert outcome.errors[0].message.startswith("The return of the task 'scout' breaks the contract")
 
 
 @pytest.mark.rule("contract.ask")
-def test_the_instruction_is_in_the_prompt_of_whoever_must_return_the_form(house: House):
-    with ProviderServer(turn("x"), turn("x")) as provider:
+@pytest.mark.rule("contract.fill")
+def test_a_return_without_metadata_that_we_know_is_filled_in_and_each_new_problem_is_repaired(house: House):
+    form = '{"status": "completed", "summary": "%s", "artifacts": []}'
+    with ProviderServer(turn("x"), turn(form % ""), turn(form % "Done.")) as provider:
         house.use(provider)
         outcome = house.one(Task(label="scout", prompt="Look.", return_format="json"))
-    assert outcome.session_id in str(provider.asked[0].body["messages"])
+    assert isinstance(outcome, Completed)
+    assert outcome.summary == "Done."
+    asked = str(provider.asked[0].body["messages"])
+    assert "## The form of your answer" in asked
+    assert "metadata" not in asked
+    repairs = [str(request.body["messages"][-1]) for request in provider.asked[1:]]
+    assert "Return is not valid JSON" in repairs[0]
+    assert "Summary cannot be empty" in repairs[1]
+    assert not any("metadata" in repair for repair in repairs)
 
 
 def test_a_value_of_the_callers_own_schema_is_accepted_or_repaired(house: House):

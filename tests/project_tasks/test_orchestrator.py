@@ -61,14 +61,16 @@ def used(requests: int) -> dict[str, Any]:
     }
 
 
-def invalid(*problems: str, repairs: str = "one repair") -> tuple[str, dict[str, Any]]:
-    message = f"The return breaks the contract after {repairs}: {'; '.join(problems)}."
+def invalid(*problems: str, repairs: str = "one repair", agent: str = "researcher") -> tuple[str, dict[str, Any]]:
+    message = f"The return of the agent {agent!r} breaks the contract after {repairs}: {'; '.join(problems)}."
     return message, {
         "type": "validation",
         "code": "INVALID_RETURN",
         "message": message,
         "recoverable": True,
-        "recommendation": "Read the original text, then run the delegation again; nothing was marked as done.",
+        "recommendation": (
+            f"Read the original text, correct the agent {agent!r}, and run it again; nothing was marked as done."
+        ),
     }
 
 
@@ -93,12 +95,12 @@ def test_a_completed_research_with_its_report_moves_the_task_and_is_linked_from_
 @pytest.mark.rule("commands")
 def test_the_prompt_is_the_task_and_the_form_of_the_return(project: Project):
     project.add(text="It is slow.", language="python")
-    ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
+    project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
     transcript = next((project.home / "subagent").glob("*.transcript.json"))
     output = json.loads(transcript.read_text())["messages"][0]["content"]
     assert output.startswith(f"Task: 1\n\nCache the index\n\nIt is slow.\n\nWork folder: {FOLDER} ")
     assert "## The form of your answer" in output
-    assert ended.outcome.session_id in output
+    assert "metadata" not in output
 
 
 @pytest.mark.rule("contract.evidence")
@@ -173,7 +175,7 @@ def test_a_return_that_breaks_the_contract_twice_fails_with_the_original_kept(
     project: Project, said: str, problem: str
 ):
     project.add()
-    ended = project.order("research", 1, turn("First."), turn(said))
+    ended = project.order("research", 1, turn(said), turn(said))
     message, error = invalid(problem)
     report = said.replace("{session_id}", "SESSION")
     assert form_of(ended) == expected("failed", message, report=report, errors=[error])
@@ -420,7 +422,7 @@ def test_what_a_worktree_had_from_the_beginning_is_no_evidence(
     said = returned("completed", path)
     first = [turn("", *calls)] if calls else []
     ended = project.order("implement", 1, *first, turn(said), turn(said))
-    message, _ = invalid(f"{problem}: {path}")
+    message, _ = invalid(f"{problem}: {path}", agent="task-executor")
     assert (ended.outcome.status, ended.outcome.errors[0].message) == ("failed", message)
     assert project.task().status == "not started"
 

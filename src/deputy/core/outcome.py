@@ -146,6 +146,48 @@ def shortened(text: str, length: int = SUMMARY_LENGTH) -> str:
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
+_READ = 20_000
+"""The characters of a report in which its summary is searched."""
+
+
+def first_sentence(report: str) -> str:
+    """The first sentence of substance: no heading, label, rule, table or code, unless there is nothing else."""
+    import re
+
+    head = report[:_READ].strip()
+    if head[:1] in ("{", "["):
+        return shortened(" ".join(head.split()))
+    # A heading is underlined, begins with # or is a line in bold; a line that ends with a colon announces something.
+    skipped = re.compile(r"#{1,6}(\s|$)|(\*\*|__)[^*_]++(\*\*|__):?$|[-=*_~\s]*$|\||<!--|.*:(\*\*|__)?$")
+    mark = re.compile(r"(?:>\s*|[-*+\u2022]\s+(?:\[[ x]\]\s+)?|\d{1,3}[.)]\s+)+")
+    lines, is_code = head.splitlines(), False
+    for number, line in enumerate(lines):
+        text = line.strip()
+        is_fence = text.startswith(("```", "~~~"))
+        is_code ^= is_fence
+        under = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        if is_fence or is_code or skipped.match(text) or (under and not under.strip("=-") and len(under) > 2):
+            continue
+        marked = mark.match(text)
+        paragraph = [text if marked is None else text[marked.end() :]]
+        for more in map(str.strip, lines[number + 1 :]):
+            if skipped.match(more) or mark.match(more) or more.startswith(("```", "~~~")):
+                break
+            paragraph.append(more)
+        return shortened(_sentence(" ".join(paragraph)))
+    return shortened(next((plain for line in lines if (plain := line.strip(" #*_:`~"))), ""))
+
+
+def _sentence(text: str) -> str:
+    import re
+
+    text = text.replace("**", "").replace("__", "")
+    for end in re.finditer(r"""[.!?][)"'`\]]*(?=\s+[^a-z\s])""", text):
+        if not re.search(r"\b(?:e\.g|i\.e|etc|vs|cf|ca|no|fig|approx)\.$", text[: end.end()], re.IGNORECASE):
+            return text[: end.end()]
+    return text
+
+
 def how_to_answer(run: str) -> str:
     """The remedy for a question."""
     return f'Answer it: deputy resume {run} --answer "…"'

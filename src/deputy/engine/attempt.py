@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -105,17 +104,17 @@ async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
     if history.is_answered:
         # The previous candidate stopped in the middle of the work.
         await append_user_message(run, history, f"handover:{history.turn}", prompt("interrupted"))
-    for repair in count():
+    sent: list[tuple[str, ...]] = []
+    while True:
         if program is None:
             report = await run_loop(run, history, repairing)
         else:
             report = await run_backend_loop(run, history, repairing, program)
-        checked = await check_report(run, history, agent, work.options, report, repair, is_lenient=program is not None)
+        checked = await check_report(run, history, agent, work.options, report, sent, is_program=program is not None)
         if not isinstance(checked, AgentContext):
             name = model.name if program is None else program.model or candidate.model
             return AttemptResult(report=checked, backend=backend, model=name, has_acted=history.has_acted)
         repairing = checked
-    raise AssertionError("the last repair returns")
 
 
 def _failed(candidate: Candidate, error: Error, text: str = "") -> AttemptResult:

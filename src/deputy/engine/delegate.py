@@ -9,7 +9,17 @@ from msgspec import structs
 from deputy.core.errors import Error, StepFailed, new_error
 from deputy.core.events import Admitted
 from deputy.core.fallback import INLINE, UNCHOSEN_SCOUT
-from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
+from deputy.core.outcome import (
+    Artifact,
+    Blocked,
+    Completed,
+    Failed,
+    Partial,
+    Rejected,
+    first_sentence,
+    how_to_answer,
+    shortened,
+)
 from deputy.core.progress import Progress
 from deputy.core.task import DELEGATE, RUN_TOOL, WRITING_TOOLS
 from deputy.engine.agent_context import open_agent
@@ -68,7 +78,7 @@ async def delegate(run: RunContext, start: Requested, services: Services) -> Out
         first = await record_attempt(run, await fallback.first(), 0, scratchpad, services)
         agent = await _open_agent(run, start, grant, taken.root, first, services)
         try:
-            work = await _begin(run, start, agent, scratchpad, taken.prompt, services)
+            work = await _begin(run, start, agent, scratchpad, taken.prompt, services, first.backend)
         except StepFailed as failed:
             summary = shortened(f"Not started: {failed.error.message}")
             refused = Rejected(lineage=run.lineage, summary=summary, errors=(failed.error,))
@@ -131,14 +141,20 @@ def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, services: Service
 
 
 async def _begin(
-    run: RunContext, start: Requested, agent: AgentContext, scratchpad: str, place: str, services: Services
+    run: RunContext,
+    start: Requested,
+    agent: AgentContext,
+    scratchpad: str,
+    place: str,
+    services: Services,
+    backend: str,
 ) -> AttemptInput:
     """Build or restore the history and collect the input of the attempts."""
     continuation = "" if agent.subtasks is None else prompt("continuation")
     system = system_prompt(run, start, services, subagent_prompt(agent, scratchpad), place, continuation)
     history = remembered(system, run.history, agent.overhead())
     if not await continue_history(run, history):
-        await append_task(run, start, agent, history, services)
+        await append_task(run, start, agent, history, services, backend)
     return AttemptInput(
         run=run,
         services=services,
@@ -147,7 +163,7 @@ async def _begin(
         prompt=start.request.prompt,
         options=start.options,
         system=system_prompt(run, start, services, prompt("program"), place),
-        task=task_text(run, start),
+        task=task_text(run, start, backend),
     )
 
 
@@ -187,11 +203,11 @@ def outcome_of(
         return _as_returned(ended, report.returned, result.reasons)
     match report.kind:
         case "answered":
-            return ended(Completed, _first_line(report.text))
+            return ended(Completed, first_sentence(report.text) or "The report is empty.")
         case "asked":
             return ended(
                 Blocked,
-                shortened(f"It asks: {_first_line(report.text)}"),
+                shortened(f"It asks: {first_sentence(report.text)}"),
                 question=report.text,
                 errors=(_question(report.text, run.run),),
                 next_steps=f'{resume} --answer "…"',
@@ -228,11 +244,6 @@ def _as_returned(ended: Callable[..., Outcome], returned: Return, reasons: tuple
             return ended(Failed, returned.summary, **fields)
         case "blocked":
             return ended(Blocked, returned.summary, **fields, question=returned.summary)
-
-
-def _first_line(text: str) -> str:
-    line = next((line.strip(" #*") for line in text.splitlines() if line.strip(" #*")), "")
-    return shortened(line) or "The report is empty."
 
 
 def _resumable(error: Error | None, run: str) -> Error:

@@ -51,35 +51,37 @@ def subagent_prompt(agent: AgentContext, scratchpad: str) -> str:
     )
 
 
-def task_text(run: RunContext, start: Requested) -> str:
-    """The task with the contract instruction."""
-    return _joined(start.request.prompt, instruction(run, start.options))
+def task_text(run: RunContext, start: Requested, backend: str) -> str:
+    """The task with the contract instruction for this backend."""
+    return _joined(start.request.prompt, instruction(run, start.options, backend))
 
 
 async def append_task(
-    run: RunContext, start: Requested, agent: AgentContext, history: History, services: Services
+    run: RunContext, start: Requested, agent: AgentContext, history: History, services: Services, backend: str
 ) -> None:
     """Record the first message of a delegation and append it."""
     options, key = start.options, "task"
     if options.subtask is not None:
         if services.subtasks is None:
             raise TypeError("a subtask needs subtask services")
-        form, ranker = instruction(run, options), services.subtasks.ranker
+        form, ranker = instruction(run, options, backend), services.subtasks.ranker
         approved = options.context_digests
         event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker, approved)
     elif options.context:
-        event = await _with_files(run, start, agent, services)
+        event = await _with_files(run, start, agent, services, backend)
     else:
-        await append_user_message(run, history, key, task_text(run, start))
+        await append_user_message(run, history, key, task_text(run, start, backend))
         return
     history.append_user_message(words_of(event), event.warnings, event.passed)
     for warning in event.warnings:
         agent.emit(Progress(event="warning", label=agent.label, content=warning))
 
 
-async def _with_files(run: RunContext, start: Requested, agent: AgentContext, services: Services) -> MessageAdded:
+async def _with_files(
+    run: RunContext, start: Requested, agent: AgentContext, services: Services, backend: str
+) -> MessageAdded:
     """The task with its files; a file that changed since the approval is asked for again."""
-    options, text = start.options, task_text(run, start)
+    options, text = start.options, task_text(run, start, backend)
     approved = options.context_digests
     if not approved:
         return await run.step("task", _task_message, agent.folder, options.context, text, None)

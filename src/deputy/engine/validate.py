@@ -10,6 +10,7 @@ from deputy.core import contract
 from deputy.core.contract.evidence import RULE as EVIDENCE
 from deputy.core.conversation import OutputSchema
 from deputy.core.events import Repaired, Validated
+from deputy.core.fallback import INLINE, NATIVE
 from deputy.engine.loop import append_user_message
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Folder, RunContext
 
 
-def instruction(run: RunContext, options: TaskOptions) -> str:
-    """The contract instruction for the prompt; empty for plain text."""
+def instruction(run: RunContext, options: TaskOptions, backend: str) -> str:
+    """The contract instruction for the prompt; empty for plain text. Only programs are asked for metadata."""
     schema = _schema(options)
     if schema is None and options.return_format == "text":
         return ""
-    return contract.ask(_expected(run), schema)
+    return contract.ask(_expected(run), schema, with_metadata=backend not in (NATIVE, INLINE))
 
 
 def output_schema(options: TaskOptions) -> OutputSchema | None:
@@ -46,29 +47,30 @@ async def check_report(
     agent: AgentContext,
     options: TaskOptions,
     report: Report,
-    repair: int,
+    sent: list[tuple[str, ...]],
     *,
-    is_lenient: bool,
+    is_program: bool,
 ) -> Report | AgentContext:
     """Check a report against the contract; with repairs left it is sent back, and the agent that repairs it returned.
 
-    Returns of programs are read leniently, with a warning per deviation.
+    `sent` has the problems of each repair so far. Returns of programs are read leniently, with a warning per deviation.
     """
     schema = _schema(options)
     if (schema is None and options.return_format == "text") or report.kind != "answered":
         return report
     # The key has the turn, because another candidate may follow a failed repair.
     turn, repairs = history.turn, contract.repairs_allowed(agent.repairs)
-    checked, problems = await _checked(run, agent, options, schema, report, turn, is_lenient=is_lenient)
+    checked, problems = await _checked(run, agent, options, schema, report, turn, is_lenient=is_program)
     messages = tuple(problem.message for problem in problems)
     await run.record(f"validated:{turn}", Validated(problems=messages))
     if checked is not None:
         return checked
-    if repair == repairs:
-        error = contract.invalid_return(problems, repairs=repairs)
+    if not contract.may_repair(messages, sent, repairs):
+        error = contract.invalid_return(problems, _agent(run), repairs=len(sent))
         return structs.replace(report, kind="invalid", error=error)
-    await run.record(f"repaired:{turn}", Repaired(attempt=repair + 1, problems=messages))
-    message = contract.repair_message(problems, _expected(run), schema)
+    sent.append(messages)
+    await run.record(f"repaired:{turn}", Repaired(attempt=len(sent), problems=messages))
+    message = contract.repair_message(problems, _expected(run), schema, with_metadata=is_program)
     await append_user_message(run, history, f"repair:{turn}", message)
     return _for_repair(agent, problems)
 
@@ -118,7 +120,15 @@ def _for_repair(agent: AgentContext, problems: Sequence[contract.ContractProblem
 
 def _expected(run: RunContext, workspace: str | None = None) -> contract.ExpectedReturn:
     lineage = run.lineage
-    return contract.ExpectedReturn(session_id=run.run, depth=lineage.depth, path=lineage.names, workspace=workspace)
+    return contract.ExpectedReturn(
+        session_id=run.run, depth=lineage.depth, path=lineage.names, workspace=workspace, fills_metadata=True
+    )
+
+
+def _agent(run: RunContext) -> str:
+    """The agent that made the return, as an error names it."""
+    target = run.lineage.path[-1]
+    return f"the agent {target.name!r}" if target.role == "agent" else f"the task {run.state.label!r}"
 
 
 def _schema(options: TaskOptions) -> Schema | None:

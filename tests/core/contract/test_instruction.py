@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 from deputy.core.contract import (
     INVALID_RETURN,
     ExpectedReturn,
+    Metadata,
     ask,
     check,
     check_schema,
     invalid_return,
+    may_repair,
     read,
     repair_message,
     repairs_allowed,
@@ -88,9 +91,43 @@ def test_providers_can_be_held_to_the_form_as_a_schema(made):
     schema = schema_of(return_schema())
     error = {"type": "timeout", "message": "m", "recoverable": True, "recommendation": "r"}
     good = (made(), made(artifacts=[]), made(status="partial", errors=[error], next_steps="n"))
-    bad = (made(status="done"), made(summary=""), made(summary="x" * 501), made(metadata={}), made(artifacts=["a"]))
+    bad = (made(status="done"), made(summary=""), made(summary="x" * 501), made(artifacts=["a"]))
     assert all(check_schema(value, schema).is_valid and check(value).is_valid for value in good)
     assert not any(check_schema(value, schema).is_valid or check(value).is_valid for value in bad)
+
+
+@pytest.mark.rule("contract.fill")
+def test_a_native_subagent_is_not_asked_for_metadata(expected):
+    text = ask(expected, with_metadata=False)
+    assert "metadata" not in text
+    assert expected.session_id not in text
+    assert "metadata" not in return_schema()["properties"]
+
+
+@pytest.mark.rule("contract.fill")
+def test_missing_metadata_is_filled_in_and_wrong_metadata_still_fails(expected, made):
+    filling = structs.replace(expected, fills_metadata=True)
+    bare = {name: value for name, value in made().items() if name != "metadata"}
+    checked = check(bare, filling)
+    assert checked.return_ is not None
+    assert checked.return_.metadata == Metadata(
+        session_id=expected.session_id,
+        agent_type="researcher",
+        delegation_depth=expected.depth,
+        delegation_path=expected.path,
+    )
+    assert [problem.message for problem in check(bare, expected).problems] == ["Missing required field: metadata"]
+    wrong = check({**bare, "metadata": {"session_id": "other"}}, filling)
+    assert [problem.message for problem in wrong.problems] == [f"Session ID mismatch: other != {expected.session_id}"]
+
+
+@pytest.mark.rule("contract.fill")
+def test_a_new_problem_has_a_second_repair():
+    assert may_repair(["a"], [], 1)
+    assert not may_repair(["a", "b"], [("a",)], 1)
+    assert may_repair(["b"], [("a",)], 1)
+    assert not may_repair(["c"], [("a",), ("b",)], 1)
+    assert not may_repair(["b"], [], 0)
 
 
 @pytest.mark.rule("contract.repair")
@@ -130,14 +167,17 @@ def test_hostile_values_cannot_forge_lines_of_the_message():
 
 @pytest.mark.rule("contract.repair")
 def test_what_still_fails_is_an_error_with_a_stable_code():
-    error = invalid_return(check({}).problems, repairs=1)
+    error = invalid_return(check({}).problems, "the agent 'scout'", repairs=1)
     assert error.code == INVALID_RETURN == "INVALID_RETURN"
     assert error.type == "validation"
     assert error.recoverable
-    assert (
-        error.message == "The return breaks the contract after one repair: Missing required field: status (and 3 more)."
+    assert error.message == (
+        "The return of the agent 'scout' breaks the contract after one repair: "
+        "Missing required field: status (and 3 more)."
     )
-    assert "nothing was marked as done" in error.recommendation
-    assert invalid_return(check([]).problems, repairs=2).message == (
-        "The return breaks the contract after 2 repairs: Return is not a JSON object: found a list."
+    assert error.recommendation == (
+        "Read the original text, correct the agent 'scout', and run it again; nothing was marked as done."
+    )
+    assert invalid_return(check([]).problems, "the task 'a'", repairs=2).message == (
+        "The return of the task 'a' breaks the contract after 2 repairs: Return must be JSON object: found a list."
     )

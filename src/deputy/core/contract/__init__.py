@@ -1,7 +1,14 @@
 """The return contract: ask → (the target reports) → parse → check → weigh the evidence → repair, or a `Return`."""
 
 from deputy.core.contract.evidence import FileFact, weigh_evidence
-from deputy.core.contract.instruction import INVALID_RETURN, ask, invalid_return, repair_message, repairs_allowed
+from deputy.core.contract.instruction import (
+    INVALID_RETURN,
+    ask,
+    invalid_return,
+    may_repair,
+    repair_message,
+    repairs_allowed,
+)
 from deputy.core.contract.return_check import check, read
 from deputy.core.contract.return_parser import Parsed, parse
 from deputy.core.contract.return_types import (
@@ -34,6 +41,7 @@ __all__ = [
     "check",
     "check_schema",
     "invalid_return",
+    "may_repair",
     "parse",
     "read",
     "repair_message",

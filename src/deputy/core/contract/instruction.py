@@ -29,8 +29,7 @@ It has this form:
   "status": "completed" | "partial" | "failed" | "blocked",
   "summary": "…",
   "artifacts": [{{"type": "…", "path": "…", "summary": "…"}}],
-  "metadata": {{{metadata}}},
-  "errors": [{{"type": "…", "message": "…", "code": "…", "recoverable": true, "recommendation": "…"}}],
+{metadata}  "errors": [{{"type": "…", "message": "…", "code": "…", "recoverable": true, "recommendation": "…"}}],
   "next_steps": "…"
 }}
 
@@ -40,9 +39,8 @@ It has this form:
   Details belong in files.
 - artifacts: each file that you created or changed, with its path from the root of the workspace; [] if there is none.
   The files are checked on disk: list only files that you have written. The summary of an artifact is optional.
-- metadata: {copied}.
-- errors: at least one unless the status is completed, else []. type is a word such as timeout, validation, execution or
-  tool_unavailable; recoverable: whether a retry can help; recommendation: what to do; code is optional.
+{copied}- errors: at least one unless the status is completed, else []. type is a word such as timeout, validation,
+  execution or tool_unavailable; recoverable: whether a retry can help; recommendation: what to do; code is optional.
 - next_steps: what should happen next; optional.
 """
 
@@ -53,30 +51,20 @@ It must match this JSON Schema:
 """
 
 
-def ask(expected: ExpectedReturn, schema: Schema | None = None) -> str:
-    """The instruction to answer in the form of the contract, or of a user's schema."""
+def ask(expected: ExpectedReturn, schema: Schema | None = None, *, with_metadata: bool = True) -> str:
+    """The instruction to answer in the form of the contract, with or without metadata, or of a user's schema."""
     if schema is not None:
         opening = _OPENING.format(value="value")
         return opening + _SCHEMA.format(schema=json.format(json.encode(schema.form), indent=2).decode())
-    given = _given(expected)
+    given = expected.known_metadata
     metadata = {"session_id": "…", "agent_type": "…", **given}
     fields = ", ".join(f'"{name}": {json.encode(value).decode()}' for name, value in metadata.items())
     missing = [name for name in metadata if name not in given]
     return _OPENING.format(value="object") + _FORM.format(
-        metadata=f'{fields}, "duration_seconds": 0',
+        metadata=f'  "metadata": {{{fields}, "duration_seconds": 0}},\n' if with_metadata else "",
         summary_max=SUMMARY_MAX,
-        copied=_copied(list(given), missing),
+        copied=f"- metadata: {_copied(list(given), missing)}.\n" if with_metadata else "",
     )
-
-
-def _given(expected: ExpectedReturn) -> dict[str, object]:
-    given = {
-        "session_id": expected.session_id,
-        "agent_type": expected.agent_type,
-        "delegation_depth": expected.depth,
-        "delegation_path": expected.path or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _copied(given: list[str], missing: list[str]) -> str:
@@ -108,23 +96,35 @@ def repairs_allowed(asked: int | None = None) -> int:
     return asked
 
 
-def repair_message(problems: Sequence[ContractProblem], expected: ExpectedReturn, schema: Schema | None = None) -> str:
+def repair_message(
+    problems: Sequence[ContractProblem],
+    expected: ExpectedReturn,
+    schema: Schema | None = None,
+    *,
+    with_metadata: bool = True,
+) -> str:
     """The message that asks the target to correct its return."""
     listed = "\n".join(f"{at}. {_sentence(problem)}" for at, problem in enumerate(problems, 1))
-    return _MESSAGE.format(problems=listed, form=ask(expected, schema))
+    return _MESSAGE.format(problems=listed, form=ask(expected, schema, with_metadata=with_metadata))
 
 
-def invalid_return(problems: Sequence[ContractProblem], *, repairs: int = 0) -> Error:
-    """The error of a delegation whose return is still invalid after the repairs."""
+def may_repair(messages: Sequence[str], sent: Sequence[Sequence[str]], repairs: int) -> bool:
+    """Whether a return with these problems is sent back again; a new problem has one repair more."""
+    is_new = not any(set(messages) & set(earlier) for earlier in sent)
+    return len(sent) < repairs or (0 < len(sent) < REPAIRS_MAX and is_new)
+
+
+def invalid_return(problems: Sequence[ContractProblem], agent: str, *, repairs: int = 0) -> Error:
+    """The error of a delegation whose return is still invalid after the repairs, and the agent to correct."""
     first = problems[0].message if problems else "no problem is known"
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     tried = {0: "", 1: " after one repair"}.get(repairs, f" after {repairs} repairs")
     return Error(
         type="validation",
         code=INVALID_RETURN,
-        message=f"The return breaks the contract{tried}: {first}{rest}.",
+        message=f"The return of {agent} breaks the contract{tried}: {first}{rest}.",
         recoverable=True,
-        recommendation="Read the original text, then run the delegation again; nothing was marked as done.",
+        recommendation=f"Read the original text, correct {agent}, and run it again; nothing was marked as done.",
     )
 
 

@@ -44,10 +44,12 @@ def check(value: object, expected: ExpectedReturn | None = None, mode: Mode = "s
     expected = expected or ExpectedReturn()
     value, corrections = read_leniently(value, expected) if mode == "lenient" else (value, ())
     found = ContractFindings()
+    if is_object(value) and expected.fills_metadata:
+        value = _with_metadata(value, expected)
     if is_object(value):
         _check_fields(value, expected, found)
     else:
-        found.problem(f"Return is not a JSON object: found {kind_of(value)}", "Return one object and nothing else.")
+        found.problem(f"Return must be JSON object: found {kind_of(value)}", "Return one object and nothing else.")
     problems = found.problems.all()
     return CheckedReturn(
         return_=_made(value) if is_object(value) and not problems else None,
@@ -55,6 +57,15 @@ def check(value: object, expected: ExpectedReturn | None = None, mode: Mode = "s
         warnings=found.warnings.all(),
         corrections=corrections,
     )
+
+
+def _with_metadata(value: Object, expected: ExpectedReturn) -> Object:
+    """The return with the metadata that it lacks."""
+    given = value.get("metadata", {})
+    if not is_object(given):
+        return value
+    last = {"agent_type": expected.path[-1]} if expected.path else {}
+    return {**value, "metadata": {**last, **expected.known_metadata, **given}}
 
 
 def _check_fields(value: Object, expected: ExpectedReturn, found: ContractFindings) -> None:

@@ -120,7 +120,7 @@ CHARACTERS_MAX = 4 * 1024 * 1024
 DEPTH_MAX = 128
 RULE = "contract.parse"
 NOT_JSON = "Return is not valid JSON"
-RETURN_KEYS = tuple(name for name, field in RETURN.items() if field.is_required)
+RETURN_KEYS = tuple(name for name, field in RETURN.items() if field.is_required and name != "metadata")
 
 
 class Parsed(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,19 @@ class ExpectedReturn(Struct, frozen=True, kw_only=True):
     workspace: str | None = None
     """The absolute path that contains every artifact."""
     elapsed_seconds: float | None = None
+    fills_metadata: bool = False
+    """Whether missing metadata is filled in with these values."""
+
+    @property
+    def known_metadata(self) -> dict[str, Any]:
+        """The metadata that a return must have."""
+        known = {
+            "session_id": self.session_id,
+            "agent_type": self.agent_type,
+            "delegation_depth": self.depth,
+            "delegation_path": list(self.path) or None,
+        }
+        return {name: value for name, value in known.items() if value is not None}
 
 
 class Metadata(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -207,5 +220,5 @@ RETURN = {
 
 
 def return_schema() -> Object:
-    """The return as JSON Schema, for providers with structured output."""
-    return form_of(RETURN)
+    """The return as JSON Schema, for providers with structured output; metadata is filled in afterwards."""
+    return form_of({name: field for name, field in RETURN.items() if name != "metadata"})
