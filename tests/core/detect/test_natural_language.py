@@ -46,6 +46,17 @@ def test_talk_about_a_phrase_is_no_request(talk: str, phrase: str) -> None:
     assert detect(talk.format(phrase)) == ()
 
 
+def test_isolated_execution_of_something_is_a_request_and_a_statement_about_it_is_none() -> None:
+    assert [request.prompt for request in detect("Isolated execution of the test suite")] == ["the test suite"]
+    assert detect("Isolated execution of tests is slow.") == ()
+
+
+@pytest.mark.parametrize("name", ["opus", "qwen3:8b", "`my-model.v2`", "gpt-5.2"])
+def test_the_name_of_a_model_leaves_the_prompt(name: str) -> None:
+    (request,) = detect(f"Use a subagent with model {name} to count the files.")
+    assert (request.prompt, request.model) == ("count the files.", name.strip("`"))
+
+
 def test_an_order_with_a_question_mark_is_a_question() -> None:
     assert detect("Delegate this to opus?") == ()
 

@@ -46,6 +46,30 @@ def test_a_line_is_no_trigger(trigger: str) -> None:
     assert detect(trigger + QUOTED) == ()
 
 
+TRIGGER = "Try to use Task tool to spawn a subprocess"
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        (f"{TRIGGER}:\n\n> Review the code\n> and the tests.\n\nThen go on.", "Review the code\nand the tests."),
+        (f"{TRIGGER}:\n'Review the code\nand don't stop.'\n\nOther 'text'.", "Review the code\nand don't stop."),
+        (f'{TRIGGER}: "Review the code:\nall of it."\n\nMore "text".', "Review the code:\nall of it."),
+        (f"{TRIGGER}: 'Review the code.'\n", "Review the code."),
+        (f"**{TRIGGER}:** Review the code.\n\nMore.", "Review the code."),
+        (f"{TRIGGER} [model: opus]: Review the code.", "Review the code."),
+    ],
+)
+def test_a_prompt_may_be_a_blockquote_in_single_quotes_or_on_the_trigger_line(text: str, prompt: str) -> None:
+    (request,) = detect(text)
+    assert (request.pattern, request.prompt) == ("prose", prompt)
+    assert request.model == ("opus" if "opus" in text else None)
+
+
+def test_an_apostrophe_at_the_start_of_a_line_opens_no_prompt() -> None:
+    assert detect(f"{TRIGGER}:\n\n'Tis a long way\n\nto go") == ()
+
+
 def test_the_quote_opens_before_the_next_heading_and_not_too_far_away() -> None:
     trigger = "Try to use Task tool with sub-agent:\n\n"
     assert detect(trigger + "Like this:" + QUOTED) != ()

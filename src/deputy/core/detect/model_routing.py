@@ -89,7 +89,7 @@ def _sources(aliases: tuple[str, ...]) -> tuple[str, str, str]:
         rf"[(\[] *(?:use *)?model *[:=]? *([^()\[\]\n]{{1,80}}?) *[)\]]"
         rf"|(?:{with_})?(?<!\w)model *[:=] *[`'\"]?(\w++(?:[./:-]\w++)*+)[`'\"]?"
         rf"|{with_}({alias}|{name}){GAP}model(?!\w)"
-        rf"|{with_}model{GAP}({alias}|{name})"
+        rf"|{with_}model{GAP}[`'\"]?(\w++(?:[./:-]\w++)++|{alias}|{name})[`'\"]?"
     )
     bare = rf"[(\[]({name})[)\]]|(?<!\w)(?:using|with|via|on|by|through|to){GAP}(?:the{GAP}|claude{GAP})?({name})"
     return said, bare, name

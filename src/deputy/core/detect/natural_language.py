@@ -51,6 +51,7 @@ _STATEMENT = (
     r"|when|whenever|if|unless|only|instead)(?!\w)"
     r"|[*_`]*+ *+: *+(?:true|false|yes|no|on|off)(?!\w)|(?<=\bto)[*_`]*+ *+:|[\"'”`]"
 )
+_VERB = r"\b(?:is|are|was|were|means|can|will|should|may|must|has|have|had|does|did|helps?|keeps?|makes?|needs?)\b"
 _QUESTIONS = frozenset({"how", "when", "whenever", "why", "what", "which", "where", "who"})
 _CONDITIONS = _QUESTIONS | {"if", "unless", "because", "that", "do", "does", "should"}
 _TALK = _QUESTIONS | words(
@@ -138,6 +139,9 @@ def _start_of_sentence(page: FoldedText, window: int, position: int) -> tuple[in
 def _is_order(folded: str, phrase: re.Match[str], end: int) -> bool:
     """Whether a sentence that starts with the phrase is an order; "Isolated execution is …" is a statement."""
     is_noun = phrase[0].startswith("isolated") and not folded.startswith(":", phrase.end())
+    if is_noun and folded.startswith(" of ", phrase.end()):
+        # "Isolated execution of the tests" asks for it; "… of the tests is slow" says something about it.
+        is_noun = pattern(_VERB).search(folded, phrase.end(), end) is not None
     return not is_noun and folded[end - 1] != "?" and not pattern(_STATEMENT).match(folded, phrase.end())
 
 
@@ -167,7 +171,7 @@ _FILLERS = _PRONOUNS | words(
     "sub subagent subagents agent agents subprocess isolation"
 )
 _DANGLING_START = (
-    r"(?i)\A[*_]*+(?:[\s,;:.!?–—-]|(?:to|for|and|then|so|that|also|please|(?:this|that|it)(?= *[:.,]))\b)++"
+    r"(?i)\A[*_]*+(?:[\s,;:.!?–—-]|(?:to|for|of|and|then|so|that|also|please|(?:this|that|it)(?= *[:.,]))\b)++"
 )
 _DANGLING_END = r"(?i)(?:[\s,;]++(?:and|then|or|but|so|please|to|for)\b)++[\s,;]*+\Z"
 _LONGEST_DANGLING = 60

@@ -1,4 +1,4 @@
-"""Requests as a line "Try to use Task tool …:" with a quoted prompt after it, and degradation instructions."""
+"""Requests as a line "Try to use Task tool …:" with a prompt on it or quoted after it, and degradation instructions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,17 @@ if TYPE_CHECKING:
     from deputy.core.detect.phrase_tables import PhraseTables
 
 _COLON = r"(?m)[:：][ *_]*+$"
+_INNER_COLON = r"(?:[^:：\n()\[\]]|\([^()\n]*+\)|\[[^\[\]\n]*+\])*+[:：][ *_]++(?P<quote>[\"“„«'])?+"
+_BLOCKQUOTE = r"[^\n]*+\n(?: *+\n)*+ {0,3}+> ?+(?P<prompt>(?![\"“„«' ])[^\n]*+(?:\n {0,3}+>[^\n]*+)*+)"
 _MODEL = r"[(\[] *model *[:=] *([^()\[\]]{1,120}?) *[)\]]"
-_QUOTE = rf"(?m)^{QUOTED_LINE}{LIST_MARK}?[*_]*+([\"“„«])"
-_CLOSING = {'"': r'(?m)"[ *_]*+$', "“": r"(?m)[”“][ *_]*+$", "„": r"(?m)[“”][ *_]*+$", "«": r"(?m)»[ *_]*+$"}
+_QUOTE = rf"(?m)^{QUOTED_LINE}{LIST_MARK}?[*_]*+([\"“„«'])"
+_CLOSING = {
+    "'": r"(?m)'[ *_]*+$",
+    '"': r'(?m)"[ *_]*+$',
+    "“": r"(?m)[”“][ *_]*+$",
+    "„": r"(?m)[“”][ *_]*+$",
+    "«": r"(?m)»[ *_]*+$",
+}
 _HEAD = rf"{QUOTED_LINE}(?:(?P<level>#{{1,6}}) ++(?:\d[\d.)]*+ ++)?)?{LIST_MARK}?(?P<bold>[*]{{2,3}})?"
 _REST_OF_TITLE = {"heading": r"[^\n]*+", "bold": r"[^\n:*]*+(?::[*]++|[*]++:?)", "plain": r"[^\n:]*+:"}
 _REST_OF_CONDITION = r"[^\n,:]{0,200}+(?:\n[^\n,:]{0,200}+)?[,:][*]*+"
@@ -76,13 +84,22 @@ def _triggers(page: FoldedText, tables: PhraseTables) -> Iterator[_Trigger]:
         if found.start() < done:
             continue
         purpose = purposes.after(found.end())
-        if purpose is None or (colon := colons.after(purpose.end())) is None:
+        if purpose is None:
             return
-        is_one_line = colon.start() <= min(blanks.start(found.end()), found.start() + _LONGEST_TRIGGER)
-        if is_one_line and _begins(folded, found.start()):
+        longest, colon = found.start() + _LONGEST_TRIGGER, colons.after(purpose.end())
+        inner = pattern(_INNER_COLON).match(folded, purpose.end(), longest)
+        is_one_line = colon is not None and colon.start() <= min(blanks.start(found.end()), longest)
+        # A quote after a colon within the line opens the prompt; the line may also hold the prompt without quotes.
+        if inner is not None and (inner["quote"] or not is_one_line):
+            end = inner.start("quote") if inner["quote"] else inner.end()
+        elif colon is not None and is_one_line:
+            end = colon.end()
+        else:
+            continue
+        if _begins(folded, found.start()):
             before = folded[max(0, found.start() - 3) : found.start()]
-            yield _Trigger(found.start() - len(before) + len(before.rstrip("*_")), colon.end())
-            done = colon.end()
+            yield _Trigger(found.start() - len(before) + len(before.rstrip("*_")), end)
+            done = end
 
 
 def _begins(folded: str, position: int) -> bool:
@@ -107,22 +124,16 @@ class _Reader:
         self._conditions = TextCursor(any_of(tables.conditions), page.folded)
 
     def read(self, trigger: _Trigger, end: int) -> RequestDraft | None:
-        """The request of a trigger, read up to `end`; None without a quoted prompt."""
+        """The request of a trigger, read up to `end`; None without a prompt."""
         page = self._page
         if self._commented.around(trigger.start):
             return None
         if fence := self._fenced.around(trigger.start):
             end = min(end, fence[1])
-        quote = self._quotes.after(trigger.end)
-        limit = min(end, trigger.end + _LONGEST_DETOUR, self._headings.start(trigger.end))
-        if quote is None or quote.end() > limit:
+        found = self._prompt(trigger, end)
+        if found is None or not is_worded(found[0]):
             return None
-        stop, after = self._close(quote[1], quote.end(), end)
-        lead = page.folded[quote.start() : quote.start(1)]
-        quotation = quotation_of(lead)
-        prompt = passage(page, quote.end(), stop, quotation=quotation, column=len(lead) - len(quotation))
-        if not is_worded(prompt):
-            return None
+        prompt, after = found
         said = pattern(_MODEL).search(page.folded, trigger.start, trigger.end)
         return RequestDraft(
             pattern="prose",
@@ -131,6 +142,31 @@ class _Reader:
             model=named_model(page.text[said.start(1) : said.end(1)]) if said else None,
             degradation=self._degradation(after, end),
         )
+
+    def _prompt(self, trigger: _Trigger, end: int) -> tuple[str, int] | None:
+        """The prompt of a trigger, and its end: on its line, in quotes after it, or as a blockquote."""
+        page, start = self._page, trigger.end
+        line_end = page.folded.find("\n", start, end)
+        line_end = end if line_end < 0 else line_end
+        opening = page.folded[start : start + 1]
+        if opening in self._closings:
+            stop, after = self._close(opening, start + 1, end)
+            return (passage(page, start + 1, stop), after) if opening != "'" or after > stop else None
+        if rest := page.folded[start:line_end].strip(" *_"):
+            return (passage(page, start, line_end), line_end) if is_worded(rest) else None
+        limit = min(end, start + _LONGEST_DETOUR, self._headings.start(start))
+        block = pattern(_BLOCKQUOTE).match(page.folded, start, end)
+        if block is not None and ">" not in (page.lead(trigger.start) or ""):
+            return passage(page, *block.span("prompt"), quotation="> "), block.end()
+        quote = self._quotes.after(start)
+        if quote is None or quote.end() > limit:
+            return None
+        stop, after = self._close(quote[1], quote.end(), end)
+        if quote[1] == "'" and after == stop:
+            return None
+        lead = page.folded[quote.start() : quote.start(1)]
+        quotation = quotation_of(lead)
+        return passage(page, quote.end(), stop, quotation=quotation, column=len(lead) - len(quotation)), after
 
     def _close(self, quote: str, start: int, end: int) -> tuple[int, int]:
         """The end of the prompt and of its closing quote: the first line that ends with a quote, or a section."""
