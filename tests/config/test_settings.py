@@ -98,7 +98,14 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
 @pytest.mark.parametrize(
     ("text", "key", "found", "expected"),
     [
-        ("[modles]\n", "modles", "a table", "unknown key; the keys are: models, text, limits, approval"),
+        (
+            "[modles]\n",
+            "modles",
+            "a table",
+            "unknown key; did you mean 'models'? the keys are: models, text, limits, approval",
+        ),
+        ("[journal]\nfsync = 'off'\n", "journal", "a table", "[journal] is allowed only in your own config file, ~/.c"),
+        ("max_depth = 2\n", "max_depth", "a whole number", "unknown key here; did you mean 'max_depth' of [limits]?"),
         (
             '[models]\nurl = "http://x"\n',
             "models.url",
@@ -143,7 +150,7 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
             "[limits]\ndepth = 1\n",
             "limits.depth",
             "a whole number",
-            "unknown key; the keys are: concurrency, max_depth, max_spawns",
+            "unknown key; did you mean 'max_depth'? the keys are: concurrency, max_depth, max_spawns",
         ),
         ("[limits.tools]\nRead = 5\nRun = 0\n", "limits.tools.Run", "0", "a number of seconds from 1 to 86400"),
         ("[limits.commands.plan]\nmax = 0\n", "limits.commands.plan.max", "0", "seconds from 1 to 2592000"),
@@ -158,7 +165,7 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
             "[limits.commands.paln]\nmax = 9\n",
             "limits.commands.paln",
             "'paln'",
-            "unknown command; the commands are: research",
+            "unknown command; did you mean 'plan'? the commands are: research",
         ),
         (
             "[limits.commands.plan]\ndefault = 9\nmax = 8\n",
@@ -335,7 +342,7 @@ def test_a_project_may_add_names_and_repeat_what_is_so_already(project: Path, ho
 def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
     for text in ('[catalog.providers.openai]\nbase_url = "http://x"\n', "[journal]\nretention_days = 0\n"):
         (tmp_path / "deputy.toml").write_text(text)
-        with pytest.raises(UsageError, match="unknown key; the keys are: models, text"):
+        with pytest.raises(UsageError, match="only in your own config file"):
             load_catalog(str(tmp_path), str(tmp_path))
 
 
@@ -465,5 +472,5 @@ def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
         load_fallback_tables(str(tmp_path))
     project = tmp_path / "deputy.toml"
     project.write_text("[ladder]\nany_provider = []\n")
-    with pytest.raises(UsageError, match="unknown key"):
+    with pytest.raises(UsageError, match="only in your own config file"):
         read_settings(str(project))

@@ -29,8 +29,9 @@ from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.limits import OTHER, WALL_LIMITS, WallSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+USER_FILE = "~/.config/deputy/config.toml"
 _COMMANDS = (*WALL_LIMITS, "delegate", "run", OTHER)
 """Commands that have a time limit."""
 _ROUTED = ("research", "plan", "implement", "revise", "review", "meta", "errors")
@@ -63,7 +64,7 @@ def _check_wall(path: str, name: str, said: WallSetting) -> None:
     """Refuse unknown commands, and defaults above their maximum."""
     where = f"{path}: limits.commands.{name}"
     if name not in _COMMANDS:
-        raise UsageError(where, name, f"unknown command; the commands are: {', '.join(_COMMANDS)}")
+        raise UsageError(where, name, f"unknown command; {_suggestion(name, _COMMANDS)}")
     if said.default is not None and said.max is not None and said.default > said.max:
         raise UsageError(f"{where}.default", said.default, f"must be at most the max of {said.max:g}")
 
@@ -154,11 +155,23 @@ def explained(path: str, said: Any, message: str, kind: type[Settings]) -> Usage
     subject = problem.partition("`")[2].removesuffix("`")
     if problem.startswith("Object missing"):
         return UsageError(where, said, f"the key {subject!r} is missing")
-    table = _TABLES[".".join(pattern)] if pattern else kind
-    known = ", ".join(table.__struct_fields__)
-    return UsageError(
-        f"{path}: {'.'.join([*keys, subject])}", kind_of(said[subject]), f"unknown key; the keys are: {known}"
-    )
+    where, found = f"{path}: {'.'.join([*keys, subject])}", kind_of(said[subject])
+    if not pattern and subject in UserSettings.__struct_fields__:
+        return UsageError(where, found, f"[{subject}] is allowed only in your own config file, {USER_FILE}")
+    known = (_TABLES[".".join(pattern)] if pattern else kind).__struct_fields__
+    elsewhere = [name for name, other in _TABLES.items() if name and subject in other.__struct_fields__]
+    if elsewhere and subject not in known:
+        return UsageError(where, found, f"unknown key here; did you mean {subject!r} of [{elsewhere[0]}]?")
+    return UsageError(where, found, f"unknown key; {_suggestion(subject, known)}")
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    """The known name that is nearest to a wrong one, if one is near, and all of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{meant}the {'commands' if known is _COMMANDS else 'keys'} are: {', '.join(known)}"
 
 
 def kind_of(value: object) -> Unquoted:
