@@ -56,6 +56,7 @@ class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     text: str = ""
     language: str = ""
+    complexity: str = ""
     status: TaskStatus = "not started"
     question: str = ""
     artifacts: tuple[str, ...] = ()

@@ -264,7 +264,12 @@ def _prompt(prepared: PreparedCommand) -> str:
 
 
 def _context(task: ProjectTask) -> TaskContext:
-    return TaskContext(task_number=task.number, description=task.title, language=task.language or UNSET)
+    return TaskContext(
+        task_number=task.number,
+        description=task.title,
+        language=task.language or UNSET,
+        complexity=task.complexity or UNSET,
+    )
 
 
 def _terms(prepared: PreparedCommand, task: Task, preview: ApprovalRequest | None) -> TaskOptions:

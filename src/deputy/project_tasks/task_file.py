@@ -26,7 +26,7 @@ from deputy.core.errors import (
 from deputy.core.project_task import MAX_TITLE, HistoryEntry, ProjectTask, proposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
 FOLDER = ".deputy"
@@ -63,23 +63,23 @@ class TaskFile:
         """The task with this number."""
         return _found(self.tasks(), number, self.path)
 
-    def add(self, title: str, *, text: str = "", language: str = "", at: str) -> ProjectTask:
+    def add(self, title: str, *, text: str = "", language: str = "", complexity: str = "", at: str) -> ProjectTask:
         """Add a task with the next number."""
-        return self.add_all([(title, text, language)], at=at)[0]
+        return self.add_all([(title, text, language, complexity)], at=at)[0]
 
-    def add_all(self, wanted: list[tuple[str, str, str]], *, at: str) -> tuple[ProjectTask, ...]:
-        """Add tasks, each given as title, text and language."""
-        for title, _, _ in wanted:
+    def add_all(self, wanted: Sequence[tuple[str, ...]], *, at: str) -> tuple[ProjectTask, ...]:
+        """Add tasks, each given as title, text, language and complexity."""
+        for title, *_ in wanted:
             check_title(title)
         with self._changing() as content:
-            added = tuple(_new(number, *one, at) for number, one in enumerate(wanted, _next(content)))
+            added = tuple(_new(number, at, *one) for number, one in enumerate(wanted, _next(content)))
             self._write(content, (*content.tasks, *added))
         return added
 
     def draft(self, title: str, *, text: str = "", language: str = "", at: str) -> ProjectTask:
         """A new task as it would be added now; nothing is written, and its number is not reserved."""
         check_title(title)
-        return _new(_next(_read(self.path)), title, text, language, at)
+        return _new(_next(_read(self.path)), at, title, text, language)
 
     def add_draft(self, draft: ProjectTask, session_id: str) -> ProjectTask:
         """Add the draft of a session's command with the number that is next now."""
@@ -157,9 +157,15 @@ class TaskFile:
             raise
 
 
-def _new(number: int, title: str, text: str, language: str, at: str) -> ProjectTask:
-    history = (HistoryEntry(at=at, what="added"),)
-    return ProjectTask(number=number, title=" ".join(title.split()), text=text, language=language, history=history)
+def _new(number: int, at: str, title: str, text: str = "", language: str = "", complexity: str = "") -> ProjectTask:
+    return ProjectTask(
+        number=number,
+        title=" ".join(title.split()),
+        text=text,
+        language=language,
+        complexity=complexity,
+        history=(HistoryEntry(at=at, what="added"),),
+    )
 
 
 def _next(content: _Content) -> int:

@@ -386,3 +386,42 @@ def test_what_is_more_than_can_be_imported_at_once_is_told_and_comes_with_the_ne
     output = json.loads(again.stdout)
     assert (again.returncode, output["left"]) == (0, 0)
     assert [task["title"] for task in output["added"]] == ["item 10000", "item 10001"]
+
+
+@pytest.mark.rule("context.object")
+def test_a_tasks_complexity_reaches_its_agent(tasks):
+    assert tasks.run("task", "add", "Four", "--complexity", "high").returncode == 0
+    assert tasks.run("task", "edit", "3", "--complexity", "low").returncode == 0
+    assert "\ncomplexity high\n" in tasks.run("task", "show", "4").stdout
+    assert "\ncomplexity low\n" in tasks.run("task", "show", "3").stdout
+    model = tasks.script("hard", {"when": '"complexity":"high"', "turns": researching(4, "004_four")["turns"]})
+    run = tasks.run("research", "4", "--yes", "--model", model)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.rule("commands.state")
+def test_what_blocks_a_task_and_its_artifacts_are_listed_and_the_way_on_is_shown(tasks):
+    asks = [{"type": "input", "message": "Which cache?", "recoverable": True, "recommendation": "Say which."}]
+    turns = [{"calls": [writing("001_one")]}, returned(REPORT.format(folder="001_one"), status="blocked", errors=asks)]
+    run = tasks.run("research", "1", "--yes", "--json", "--model", tasks.script("ask", {"turns": turns}))
+    outcome = json.loads(run.stdout)
+    assert outcome["status"] == "blocked", run.stdout
+    for listed in (tasks.run("todo").stdout, tasks.run("task", "list").stdout):
+        assert listed.splitlines()[:3] == [
+            "1  blocked      One",
+            f"                asks: {outcome['question']}",
+            "                1 artifact: .deputy/work/001_one/report.md",
+        ]
+    page = tasks.run("task", "show", "1").stdout
+    assert f'blocked   by research. Answer it: deputy resume {outcome["session_id"]} --answer "…"\n' in page
+    assert f"question  {outcome['question']}\n" in page
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("add", [("task", "add", "Call it", "--text"), ("task", "edit", "1", "--text"), ("research",)])
+def test_a_secret_in_a_task_is_warned_of_and_stays_off_the_screen(tasks, add):
+    secret = "sk-ant-api03-" + "Qx7" * 31 + "AA"
+    run = tasks.run(*add, f"Use the key {secret}")
+    assert "has a secret, which .deputy/tasks.json stores readable. Remove it: deputy task edit" in run.stderr
+    assert secret not in run.stdout + run.stderr
+    assert "warning" not in tasks.run("task", "add", "Call it", "--text", "Use the key in the vault").stderr

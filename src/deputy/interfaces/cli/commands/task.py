@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import Unquoted, UsageError
+from deputy.core.outcome import how_to_answer
 from deputy.interfaces.cli.console import (
     NOTHING_FOUND,
     PARTIAL,
     Console,
+    counted,
     note,
     open_journal,
     read_text,
@@ -25,6 +27,8 @@ from deputy.interfaces.cli.console import (
 from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deputy.core.project_task import ProjectTask
     from deputy.project_tasks.task_file import TaskFile
 
@@ -48,6 +52,9 @@ def task() -> None:
 
 
 _number = click.argument("number", metavar="NUMBER")
+_complexity = click.option(
+    "--complexity", type=click.Choice(["low", "medium", "high"]), help="How hard it is; its agents see it."
+)
 _all = click.option("--all", "everything", is_flag=True, help="Also list completed and abandoned tasks.")
 
 
@@ -55,10 +62,13 @@ _all = click.option("--all", "everything", is_flag=True, help="Also list complet
 @click.argument("title")
 @click.option("--text", default="", help="The full description.")
 @click.option("--language", default="", metavar="NAME", help="The language of the task; it selects the agent.")
+@_complexity
 @with_console()
-def add(console: Console, title: str, text: str, language: str) -> None:
+def add(console: Console, title: str, text: str, language: str, complexity: str | None) -> None:
     """Add a task."""
-    _show(console, _file().add(title, text=text, language=language, at=_now()), "Added")
+    added = _file().add(title, text=text, language=language, complexity=complexity or "", at=_now())
+    _show(console, added, "Added")
+    warn_of_secrets(added)
 
 
 @task.command("list")
@@ -83,15 +93,23 @@ def _list(console: Console, everything: bool) -> int:
     tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
     width = max((len(str(task.number)) for task in tasks), default=0)
     if tasks or console.as_json:
-        console.show({"tasks": [_form(task) for task in tasks]}, (_line(task, width) for task in tasks))
+        lines = (line for task in tasks for line in _lines(task, width))
+        console.show({"tasks": [_form(task) for task in tasks]}, lines)
     else:
         note('No tasks. Add one: deputy task add "…"')
     return 0 if tasks else NOTHING_FOUND
 
 
-def _line(task: ProjectTask, width: int) -> str:
+def _lines(task: ProjectTask, width: int) -> Iterator[str]:
+    """A task in a list: its title, the question that blocks it, and its artifacts."""
     head = f"{task.number:>{width}}  {task.status:<11}  "
-    return f"{head}{one_line(task.title, WIDTH - len(head))}"
+    indent = " " * len(head)
+    yield f"{head}{one_line(task.title, WIDTH - len(head))}"
+    if task.question:
+        yield indent + one_line(f"asks: {task.question}", WIDTH - len(indent))
+    if task.artifacts:
+        artifacts = f"{counted(len(task.artifacts), 'artifact')}: {', '.join(task.artifacts)}"
+        yield indent + one_line(artifacts, WIDTH - len(indent))
 
 
 @task.command("show")
@@ -110,20 +128,22 @@ def show_(console: Console, number: str) -> None:
 @click.option("--title", help="The new title.")
 @click.option("--text", help="The new description.")
 @click.option("--language", metavar="NAME", help="The new language.")
+@_complexity
 @with_console()
-def edit(console: Console, number: str, title: str | None, text: str | None, language: str | None) -> None:
-    """Change the title, text or language of a task."""
+def edit(console: Console, number: str, **given: str | None) -> None:
+    """Change the title, text, language or complexity of a task."""
     from msgspec import structs
 
     from deputy.project_tasks.task_file import check_title
 
-    given = {"title": title, "text": text, "language": language}
     fields = {name: value for name, value in given.items() if value is not None}
     if not fields:
-        raise UsageError("task edit", Unquoted("no change"), "give --title, --text or --language")
-    if title is not None:
-        check_title(title)
-    _show(console, _file().change(_one(number), lambda task: structs.replace(task, **fields)), "Changed")
+        raise UsageError("task edit", Unquoted("no change"), "give --title, --text, --language or --complexity")
+    if "title" in fields:
+        check_title(fields["title"])
+    changed = _file().change(_one(number), lambda task: structs.replace(task, **fields))
+    _show(console, changed, "Changed")
+    warn_of_secrets(changed)
 
 
 @task.command()
@@ -207,6 +227,7 @@ def import_(console: Console, file: str, with_done: bool, language: str) -> int:
         for one in added:
             show(f"{one.number}  {one_line(one.title, WIDTH - 6)}")
         note(f"Added {len(added)} of {len(items)} items.")
+    warn_of_secrets(*added)
     if left:
         again = f"{left:,} items were not added (at most {MOST_IMPORTED:,} at once); import the list again for the rest"
         warn(again)
@@ -234,14 +255,16 @@ def _last_changes(task: ProjectTask) -> tuple[str, str]:
     return "", ""
 
 
+_DETAILS = ("language", "complexity", "question")
+
+
 def _described(task: ProjectTask, branch: str, worktree: str) -> list[str]:
     lines = [f"{task.number}  {task.title}", "", f"status    {task.status}"]
-    if task.language:
-        lines.append(f"language  {task.language}")
+    lines += [f"{name:<9} {value}" for name in _DETAILS if (value := getattr(task, name))]
     if task.work is not None:
         lines.append(f"at work   {task.work.command}, {task.work.session_id}, since {task.work.since}")
-    if task.question:
-        lines.append(f"question  {task.question}")
+    if task.asked is not None:
+        lines.append(f"blocked   by {task.asked.command}. {how_to_answer(task.asked.session_id)}")
     if branch:
         lines.append(f"branch    {branch}")
     if worktree:
@@ -255,6 +278,19 @@ def _described(task: ProjectTask, branch: str, worktree: str) -> list[str]:
         ended = f": {entry.outcome}" if entry.outcome else ""
         lines.append(f"  {entry.at}  {entry.what}{ended}{f'  {entry.session_id}' if entry.session_id else ''}")
     return lines
+
+
+def warn_of_secrets(*tasks: ProjectTask) -> None:
+    """Warn of tasks whose title or text has a secret: the task file holds it readable, and may be committed."""
+    from deputy.processes.outgoing import process_redactor
+
+    redact = process_redactor().redact
+    for task in tasks:
+        if redact(text := f"{task.title}\n{task.text}") != text:
+            warn(
+                f"warning: task {task.number} has a secret, which .deputy/tasks.json stores readable. "
+                f"Remove it: deputy task edit {task.number} --title … --text …"
+            )
 
 
 def _show(console: Console, task: ProjectTask, what: str) -> None:

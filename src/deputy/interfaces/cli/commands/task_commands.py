@@ -122,6 +122,7 @@ def _works(tasks: TaskFile, work: str, language: str) -> Sequence[TaskSource]:
     from deputy.core.errors import UsageError
     from deputy.core.project_task import MAX_TITLE, read_numbers
     from deputy.core.request import timestamp
+    from deputy.interfaces.cli.commands.task import warn_of_secrets
 
     numbers = read_numbers(work)
     if numbers is not None:
@@ -132,7 +133,9 @@ def _works(tasks: TaskFile, work: str, language: str) -> Sequence[TaskSource]:
     if not any(letter.isalpha() for letter in first):
         raise UsageError("task", work, "give the number of a task, a range like 105-107, or the text of a new task")
     title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
-    return (tasks.draft(title, text=text, language=language, at=timestamp(time.time())),)
+    draft = tasks.draft(title, text=text, language=language, at=timestamp(time.time()))
+    warn_of_secrets(draft)
+    return (draft,)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
