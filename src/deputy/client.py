@@ -217,7 +217,9 @@ class Deputy:
             await self._until_it_asks(session_id)
         return session_id
 
-    async def preview(self, tasks: Sequence[Task], *, concurrency: int, notes: str = "") -> ApprovalRequest:
+    async def preview(
+        self, tasks: Sequence[Task], *, concurrency: int, notes: str = "", grant: Grant | None = None
+    ) -> ApprovalRequest:
         """The approval request for these tasks, to show it without asking."""
         paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
         return spawn_request(
@@ -228,6 +230,7 @@ class Deputy:
             concurrency=concurrency,
             files=await self._runtime.services.files.open(self._grant).digests(paths),
             more=backend_parts(notes),
+            grant=grant or self._grant,
         )
 
     async def resolve_tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -389,7 +392,7 @@ class Deputy:
             ensure_usable=self.models.ensure_usable,
             budget=self._grant.budget,
             approval=self._runtime.services.approval,
-            preview=lambda task: self.preview((task,), concurrency=1),
+            preview=lambda task, grant: self.preview((task,), concurrency=1, grant=grant),
             sync_tasks=self._sync_tasks,
             agents_by_command=load_command_agents(str(self._options.root)),
             nesting=self._submitter.nesting,

@@ -18,6 +18,7 @@ from deputy.core.approval import (
     spawn_request,
 )
 from deputy.core.limits import Budget
+from deputy.core.request import Grant
 from deputy.core.task import Role, Task
 
 DOLLAR = 1_000_000_000
@@ -81,6 +82,25 @@ def test_a_call_of_tasks_holds_all_that_each_subagent_is_told_and_may_do():
         ("backends", "by acme"),
     ]
     assert (asked.risk, asked.cost, asked.title) == ("high", "at most $1.00", "Start 2 subagents")
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    ("tools", "isolation", "grant", "works"),
+    [
+        (("Read",), "none", Grant(writable=("docs",)), None),
+        (("Write",), "none", Grant(), "in place: changes your files"),
+        (("Write",), "none", Grant(writable=("docs",)), "in place: writes only in docs"),
+        (("Write",), "none", Grant(writable=()), "in place: writes no file"),
+        (("Write", "Run"), "none", Grant(writable=("docs",)), "in place: changes your files"),
+        (("Write",), None, Grant(writable=("docs",)), "in a git worktree of its own: writes only in docs"),
+        (("Write",), None, Grant(work_folder="docs"), "in a git worktree of its own; documents in docs"),
+        (("Write",), None, Grant(), "in a git worktree of its own"),
+    ],
+)
+def test_an_approval_says_where_a_task_writes(tools, isolation, grant, works):
+    asked = request(task(tools=tools, isolation=isolation), grant=grant)
+    assert {part.name: part.text for part in asked.parts}.get("task 1 works") == works
 
 
 @pytest.mark.rule("approve.exact")

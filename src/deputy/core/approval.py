@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import MsgspecError, Raw, Struct, json, to_builtins
 
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS
-from deputy.core.task import HANDING_ON
+from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant
+from deputy.core.task import HANDING_ON, RUN_TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -157,9 +157,12 @@ def spawn_request(
     concurrency: int,
     files: Sequence[FileDigest] = (),
     more: Sequence[ApprovalPart] = (),
+    grant: Grant | None = None,
 ) -> ApprovalRequest:
-    """The approval request for a call: every prompt and every permission of its tasks."""
-    parts = [part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files)]
+    """The approval request for a call: every prompt and every permission of its tasks, within the caller's grant."""
+    parts = [
+        part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files, grant or Grant())
+    ]
     if len(tasks) > 1:
         parts.insert(0, ApprovalPart(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
         parts.append(ApprovalPart(name="at once", text=f"{min(concurrency, len(tasks))} of {len(tasks)}"))
@@ -195,7 +198,7 @@ def resume_request(label: str, message: str | None, *, model: str, tools: Collec
     return ApprovalRequest(tool="resume", title="Resume a finished run", parts=parts, risk=risk, call=call)
 
 
-def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest]) -> list[ApprovalPart]:
+def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest], grant: Grant) -> list[ApprovalPart]:
     fields = [
         ("label", task.label),
         ("prompt", task.prompt),
@@ -204,7 +207,7 @@ def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest])
         ("agent", _agent_text(task)),
         ("tools", ", ".join(task.tools) if task.tools is not None else "read-only"),
         ("without asking", _without_asking_text(task)),
-        ("works", _place_text(task)),
+        ("works", _place_text(task, grant)),
         ("limits", _limits_text(task)),
         ("returns", "" if task.return_format == "text" else task.return_format),
         ("schema", "" if task.schema is None else value_text(task.schema)),
@@ -244,10 +247,17 @@ def _without_asking_text(task: Task) -> str:
     return ", ".join(_IN_WORDS.get(name, f"may use {name} without asking") for name in task.without_asking)
 
 
-def _place_text(task: Task) -> str:
+def _place_text(task: Task, grant: Grant) -> str:
+    """Where the task works, and what it can change there."""
     if tools_risk(task.tools) != "high":
         return ""
-    return "in place: changes your files" if task.isolation == "none" else "in a git worktree of its own"
+    place = "in place" if task.isolation == "none" else "in a git worktree of its own"
+    # A command that is run is not bound to the writable folders.
+    if grant.writable is not None and RUN_TOOL not in (task.tools or ()):
+        return f"{place}: writes only in {', '.join(grant.writable)}" if grant.writable else f"{place}: writes no file"
+    if task.isolation == "none":
+        return f"{place}: changes your files"
+    return f"{place}; documents in {grant.work_folder}" if grant.work_folder else place
 
 
 def _limits_text(task: Task) -> str:

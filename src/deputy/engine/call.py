@@ -125,6 +125,7 @@ async def approved_files(
             concurrency=call.concurrency,
             files=await folder.digests(paths),
             more=backend_parts(call.notes),
+            grant=grant,
         )
 
     verdict = await ask_person(

@@ -236,6 +236,7 @@ async def _answered(
             concurrency=len(tasks),
             files=await agent.folder.digests(paths),
             more=requests,
+            grant=agent.grant,
         )
 
     verdict = await ask_person(

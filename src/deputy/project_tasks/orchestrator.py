@@ -76,8 +76,8 @@ class CommandContext:
     budget: Budget
     """The caps of one command."""
     approval: Approval
-    preview: Callable[[Task], Awaitable[ApprovalRequest]]
-    """The approval request for a task, with its cost."""
+    preview: Callable[[Task, Grant], Awaitable[ApprovalRequest]]
+    """The approval request for a task within a grant, with its cost."""
     sync_tasks: Callable[[], Awaitable[None]]
     """Update the task file from the journal."""
     agents_by_command: Mapping[str, Mapping[str, str]]
@@ -116,7 +116,7 @@ async def orchestrate(request: CommandRequest, context: CommandContext) -> Comma
     """Run a command, from its request to the status of its task."""
     prepared = await preflight(request, context)
     routed = await route(prepared, context)
-    preview = None if context.approval == "granted" else await context.preview(routed.task)
+    preview = None if context.approval == "granted" else await context.preview(routed.task, routed.grant)
     if context.approval == "refuse":
         known = None if request.draft is not None else prepared.task
         return CommandResult(outcome=not_approved(_caller(request)), task=known, refused=preview)

@@ -168,6 +168,7 @@ class DelegateTool:
                 cost=cost,
                 concurrency=wanted.concurrency,
                 files=await agent.folder.digests(paths),
+                grant=agent.grant,
             )
 
         begun = ids_key(key)

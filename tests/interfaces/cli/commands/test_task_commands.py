@@ -143,6 +143,7 @@ def test_the_number_of_a_text_is_taken_before_the_question(tasks):
     model = tasks.script("text", researching(4, "004_something_new"))
     terminal = tasks.terminal("research", "Something new", "--model", model)
     terminal.until("Go ahead? [y/N/d]")
+    assert "task 1 works: in place: writes only in .deputy/work/004_something_new" in terminal.text
     assert tasks.run("task", "add", "Five").stdout.startswith("Added: 5")
     terminal.type("y\n")
     assert terminal.end() == 0, terminal.text
