@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -381,6 +382,7 @@ class Deputy:
         from deputy.config import load_command_agents
         from deputy.project_tasks.orchestrator import CommandContext
         from deputy.project_tasks.task_file import TaskFile
+        from deputy.tools.git_merge import branch_changes
 
         return CommandContext(
             engine=self._runtime.engine,
@@ -392,6 +394,7 @@ class Deputy:
             ensure_usable=self.models.ensure_usable,
             budget=self._grant.budget,
             approval=self._runtime.services.approval,
+            changes=lambda branch: asyncio.to_thread(branch_changes, str(self._options.root), os.environ, branch),
             preview=lambda task, grant: self.preview((task,), concurrency=1, grant=grant),
             sync_tasks=self._sync_tasks,
             agents_by_command=load_command_agents(str(self._options.root)),

@@ -71,6 +71,16 @@ class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.number:03}_{slug(self.title)}"
 
 
+class BranchChanges(Struct, frozen=True, kw_only=True):
+    """What a branch adds to the one that is checked out."""
+
+    branch: str
+    commit: str
+    stat: str
+    """The changed files with the number of changed lines."""
+    patch: str = ""
+
+
 class Move(Struct, frozen=True):
     """A status transition: the statuses from which a command may start, and the status after completion."""
 
@@ -127,6 +137,11 @@ def proposed(draft: ProjectTask, session_id: str) -> ProjectTask:
     """The task as a session adds it for its own command."""
     entry = structs.replace(draft.history[0], session_id=session_id, draft=_draft_digest(draft))
     return structs.replace(draft, history=(entry,))
+
+
+def last_branch(task: ProjectTask) -> HistoryEntry | None:
+    """The end of the latest session that left a branch."""
+    return next((entry for entry in reversed(task.history) if entry.branch), None)
 
 
 def proposed_by(task: ProjectTask) -> str:

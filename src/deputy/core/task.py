@@ -246,6 +246,8 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = ""
     """The command, if a completed one must have artifacts."""
     folder: str = ""
+    base: str = ""
+    """The commit at which its worktree begins; empty is that which is checked out."""
     routing: Routing = Routing()
     degradation: str = ""
     subtask: Briefing | None = None

@@ -63,7 +63,8 @@ async def open_worktree(
     options, worktrees = start.options, services.worktrees
     if worktrees is None or options.isolation == "none" or not grant.tools & WRITING_TOOLS:
         return TakenWorktree(root=options.root)
-    opened = await run.value(WORKTREE_OPENED, WorktreeOpened, _open, worktrees, run.run, start.label, options.root)
+    where = (options.root, options.base)
+    opened = await run.value(WORKTREE_OPENED, WorktreeOpened, _open, worktrees, run.run, start.label, *where)
     if opened.place is not None:
         return TakenWorktree(root=opened.place.root, place=opened.place)
     if not await _may_do_without(run, grant, opened.reason, services):
@@ -100,8 +101,8 @@ def _named(outcome: Outcome) -> tuple[str, ...]:
     return tuple(artifact.path for artifact in outcome.artifacts)
 
 
-async def _open(worktrees: Worktrees, run: str, label: str, root: str) -> WorktreeOpened:
-    match await worktrees.open(run, label, root):
+async def _open(worktrees: Worktrees, run: str, label: str, root: str, base: str) -> WorktreeOpened:
+    match await worktrees.open(run, label, root, base):
         case Worktree() as place:
             return WorktreeOpened(place=place)
         case NoWorktree(reason=reason):

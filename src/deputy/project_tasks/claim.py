@@ -28,7 +28,8 @@ class ClaimArgs(Struct, frozen=True, kw_only=True):
     """The task to claim, and the session and round that claim it."""
 
     project: str
-    number: int
+    number: int | None
+    """None for a command without a task, which only needs its folder."""
     command: str
     session_id: str
     round: int
@@ -42,7 +43,7 @@ class ClaimArgs(Struct, frozen=True, kw_only=True):
 async def claim_task(run: RunContext, start: RunStart) -> Outcome | None:
     """Claim the task of a command before the run works; an outcome if it cannot be claimed."""
     number = run.state.task_number
-    if not isinstance(start, Requested) or start.parent is not None or number is None or start.command not in MOVES:
+    if not isinstance(start, Requested) or start.parent is not None or start.command not in MOVES:
         return None
     args = ClaimArgs(
         project=start.workspace,
@@ -83,7 +84,8 @@ def _claimed(args: ClaimArgs) -> Error | None:
         return begun(task, args.command, args.session_id, at, args.round)
 
     try:
-        file.change(args.number, take)
+        if args.number is not None:
+            file.change(args.number, take)
         file.make_folder(args.folder)
     except TaskBusy as error:
         return _not_claimed("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")

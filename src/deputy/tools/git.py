@@ -60,8 +60,9 @@ ENVIRONMENT = {
 class GitFailed(Exception):
     """git failed; the message is one line."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, output: str = "") -> None:
         self.code = code
+        self.output = output
         super().__init__(message)
 
 
@@ -82,6 +83,7 @@ class Git:
     ) -> None:
         """`until` is the deadline of all calls, on the monotonic clock."""
         self.directory = directory
+        self.overrides = overrides
         self._given = environ
         self._stop = stop
         self._until = until
@@ -124,7 +126,7 @@ class Git:
             raise GitStopped(1, f"git {arguments[0]} was stopped: {ended.how}")
         if ended.code:
             message = " ".join(errors.text.split()) or f"git {arguments[0]} failed"
-            raise GitFailed(ended.code, message[:_ERROR_LENGTH])
+            raise GitFailed(ended.code, message[:_ERROR_LENGTH], output.text)
         return output.text
 
 

@@ -67,13 +67,13 @@ class GitWorktrees:
         # git fails on a held lock instead of waiting.
         self._turn = asyncio.Lock()
 
-    async def open(self, run: str, label: str, root: str) -> Worktree | NoWorktree:
-        """Make the worktree of a run from HEAD of the repository around `root`, or find it again."""
+    async def open(self, run: str, label: str, root: str, base: str = "") -> Worktree | NoWorktree:
+        """Make the worktree of a run from a commit or HEAD of the repository around `root`, or find it again."""
         if shutil.which("git", path=self._environ.get("PATH")) is None:
             return NoWorktree(reason="git is not installed")
         try:
             async with self._turn:
-                return await interruptible(partial(self._opened, run, label, root or str(self._workspace)))
+                return await interruptible(partial(self._opened, run, label, root or str(self._workspace), base))
         except (GitFailed, OSError) as error:
             return NoWorktree(reason=f"no worktree could be made: {one_line(str(error))}")
 
@@ -86,7 +86,7 @@ class GitWorktrees:
             warning = f"The changes in {place.folder} could not be committed: {one_line(str(error))}"
             return WorktreeChanges(branch=place.branch, warning=warning)
 
-    def _opened(self, run: str, label: str, root: str, stop: StopSignal) -> Worktree | NoWorktree:
+    def _opened(self, run: str, label: str, root: str, base: str, stop: StopSignal) -> Worktree | NoWorktree:
         directory = os.path.realpath(root)
         git = Git(directory, self._environ, stop)
         try:
@@ -106,7 +106,7 @@ class GitWorktrees:
             return NoWorktree(reason="the repository has no commit yet")
         # Tools refuse symlinks out of the worktree, so its path must have none.
         folder = Path(os.path.realpath(self._folder)) / self._safe_id(run)
-        beginning = _read(folder) or _Beginning(branch=branch_name(label, run), base=head)
+        beginning = _read(folder) or _Beginning(branch=branch_name(label, run), base=base or head)
         if not _is_there(git, folder):
             _make(git, folder, beginning)
         _unlock(git.within(str(folder)), folder, beginning.branch)

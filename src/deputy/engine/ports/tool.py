@@ -245,8 +245,8 @@ class WorktreeChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Worktrees(Protocol):
     """Opens and closes worktrees."""
 
-    async def open(self, run: str, label: str, root: str) -> Worktree | NoWorktree:
-        """Make a run's worktree from a directory; a second call returns the same one."""
+    async def open(self, run: str, label: str, root: str, base: str = "") -> Worktree | NoWorktree:
+        """Make a run's worktree from a directory, at a commit or at HEAD; a second call returns the same one."""
         ...
 
     async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:

@@ -49,7 +49,8 @@ SECTIONS = {
         "plan": "Write a plan for a task.",
         "implement": "Implement a task.",
         "revise": "Update the plan of a task.",
-        "review": "Review the work done for a task.",
+        "review": "Review the branch of a task, or the latest changes.",
+        "merge": "Merge the branch of a task.",
         "meta": "Give a prompt to an agent, and check its return.",
     },
     "Setup and checks": {

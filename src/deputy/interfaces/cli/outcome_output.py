@@ -50,18 +50,27 @@ def show_outcome(
 
 
 def show_ended(
-    ended: Sequence[CommandResult], *, as_json: bool, lines: EventLines | None = None, is_range: bool = False
+    ended: Sequence[CommandResult],
+    workspace: str,
+    *,
+    as_json: bool,
+    lines: EventLines | None = None,
+    is_range: bool = False,
 ) -> None:
-    """Print the outcome of each task command with its task; with `lines` as the last events."""
-    forms = [{**outcome_of(one.outcome), "task": _task_dict(one.task)} for one in ended]
+    """Print the outcome of each task command with its task and branch; with `lines` as the last events."""
+    merges = [_merge_dict(one, workspace) for one in ended]
+    forms = [
+        {**outcome_of(one.outcome), "task": _task_dict(one.task), "merge": merge}
+        for one, merge in zip(ended, merges, strict=True)
+    ]
     if lines is not None:
         for form in forms:
             lines.write("result", form)
     elif as_json:
         show_json({"outcomes": forms} if is_range else forms[0])
     else:
-        for one in ended:
-            _show_command(one)
+        for one, merge in zip(ended, merges, strict=True):
+            _show_command(one, merge)
 
 
 def print_warnings(outcome: Outcome) -> None:
@@ -124,14 +133,29 @@ def _task_dict(task: ProjectTask | None) -> dict[str, Any] | None:
     return None if task is None else {name: getattr(task, name) for name in names}
 
 
-def _show_command(ended: CommandResult) -> None:
-    """Print one task command for a person: summary, artifacts, state of the task and what to do next."""
+def _merge_dict(ended: CommandResult, workspace: str) -> dict[str, str] | None:
+    """The branch of a command, what it changes, and the command that merges it; None if there is nothing to merge."""
+    if not ended.outcome.branch:
+        return None
+    import os
+
+    from deputy.tools.git_merge import branch_changes
+
+    changes = branch_changes(workspace, os.environ, ended.outcome.branch)
+    if changes is None:
+        return None
+    command = f"git merge {changes.branch}" if ended.task is None else f"deputy merge {ended.task.number}"
+    return {"branch": changes.branch, "commit": changes.commit, "diff_stat": changes.stat, "command": command}
+
+
+def _show_command(ended: CommandResult, merge: dict[str, str] | None) -> None:
+    """Print one task command for a person: summary, artifacts, branch, state of the task and what to do next."""
     outcome, task = ended.outcome, ended.task
     show(outcome.summary)
     for artifact in outcome.artifacts:
         show(f"  {artifact.path}")
-    if outcome.branch:
-        show(f"  on the branch {outcome.branch}")
+    if merge is not None:
+        show(f"Branch: {merge['branch']}\n{merge['diff_stat']}Merge it: {merge['command']}")
     if task is not None:
         note(f"Task {task.number} is {task.status}.")
     print_warnings(outcome)

@@ -236,7 +236,7 @@ def test_a_task_command_asks_in_its_run_before_it_claims_its_task(house, tmp_pat
         "  task 1 agent: researcher (definition: SHA-256 DIGEST)",
         "  task 1 tools: Delegate, Glob, Grep, Read, WebFetch, WebSearch, Write",
         "  task 1 without asking: may use Delegate without asking, may write files without asking",
-        "  task 1 works: in place: changes your files",
+        "  task 1 works: in place: writes only in .deputy/work/001_one",
         "  task 1 limits: at most 3600 s, 8,192 tokens of output",
         "  task 1 returns: json",
         "  digest: DIGEST",
@@ -321,6 +321,7 @@ def test_a_run_never_approves_or_answers_a_call(house):
         f"setsid {deputy} approve {run} --deny",
         f"{deputy} resume {run} --yes",
         f"{deputy} resume {run} --answer yes",
+        f"{deputy} merge 1 --yes",
     )
     command = "; ".join(f"{one}; echo code $?" for one in tries)
     model = calling(house, {"name": "Run", "arguments": {"command": command}})

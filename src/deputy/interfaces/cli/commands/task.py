@@ -66,7 +66,7 @@ _all = click.option("--all", "everything", is_flag=True, help="Also list complet
 @with_console()
 def add(console: Console, title: str, text: str, language: str, complexity: str | None) -> None:
     """Add a task."""
-    added = _file().add(title, text=text, language=language, complexity=complexity or "", at=_now())
+    added = task_file().add(title, text=text, language=language, complexity=complexity or "", at=now_text())
     _show(console, added, "Added")
     warn_of_secrets(added)
 
@@ -90,7 +90,7 @@ def todo(console: Console, everything: bool) -> int:
 def _list(console: Console, everything: bool) -> int:
     from deputy.core.project_task import OVER
 
-    tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
+    tasks = [task for task in task_file().tasks() if everything or task.status not in OVER]
     width = max((len(str(task.number)) for task in tasks), default=0)
     if tasks or console.as_json:
         lines = (line for task in tasks for line in _lines(task, width))
@@ -117,7 +117,7 @@ def _lines(task: ProjectTask, width: int) -> Iterator[str]:
 @with_console()
 def show_(console: Console, number: str) -> None:
     """Show a task with its text, artifacts, history and latest branch."""
-    task = _file().find(_one(number))
+    task = task_file().find(one_number(number))
     branch, worktree = _last_changes(task)
     form = {**_form(task), "branch": branch or None, "worktree": worktree or None}
     console.show(form, _described(task, branch, worktree))
@@ -141,7 +141,7 @@ def edit(console: Console, number: str, **given: str | None) -> None:
         raise UsageError("task edit", Unquoted("no change"), "give --title, --text, --language or --complexity")
     if "title" in fields:
         check_title(fields["title"])
-    changed = _file().change(_one(number), lambda task: structs.replace(task, **fields))
+    changed = task_file().change(one_number(number), lambda task: structs.replace(task, **fields))
     _show(console, changed, "Changed")
     warn_of_secrets(changed)
 
@@ -153,7 +153,7 @@ def abandon(console: Console, number: str) -> None:
     """Close a task that will not be done."""
     from deputy.core.project_task import abandoned
 
-    _show(console, _file().change(_one(number), lambda task: abandoned(task, _now())), "Abandoned")
+    _show(console, task_file().change(one_number(number), lambda task: abandoned(task, now_text())), "Abandoned")
 
 
 @task.command()
@@ -163,7 +163,7 @@ def reopen(console: Console, number: str) -> None:
     """Reopen a completed, abandoned or blocked task."""
     from deputy.core.project_task import reopened
 
-    _show(console, _file().change(_one(number), lambda task: reopened(task, _now())), "Reopened")
+    _show(console, task_file().change(one_number(number), lambda task: reopened(task, now_text())), "Reopened")
 
 
 @task.command()
@@ -176,15 +176,15 @@ def release(console: Console, number: str) -> None:
     """
     from deputy.core.project_task import released
 
-    tasks = _file()
-    work = tasks.find(_one(number)).work
+    tasks = task_file()
+    work = tasks.find(one_number(number)).work
     if work is None:
         raise UsageError(f"task {number}", Unquoted("no command at work"), "there is nothing to release")
     with open_journal() as queries:
         if queries is not None and queries.state(work.session_id) is not None:
             remedy = f"resume it (deputy resume {work.session_id}) or cancel it (deputy cancel {work.session_id})"
             raise UsageError(f"task {number}", Unquoted(f"{work.command} at work"), remedy)
-    _show(console, tasks.change(_one(number), lambda task: released(task, work, _now())), "Released")
+    _show(console, tasks.change(one_number(number), lambda task: released(task, work, now_text())), "Released")
 
 
 @task.command()
@@ -192,7 +192,7 @@ def release(console: Console, number: str) -> None:
 @with_console()
 def remove(console: Console, number: str) -> None:
     """Remove a task from the list."""
-    _show(console, _file().remove(_one(number)), "Removed")
+    _show(console, task_file().remove(one_number(number)), "Removed")
 
 
 @task.command("import")
@@ -210,7 +210,7 @@ def import_(console: Console, file: str, with_done: bool, language: str) -> int:
     """
     from deputy.project_tasks.todo_list import read_todo_list
 
-    tasks = _file()
+    tasks = task_file()
     known = {task.title for task in tasks.tasks()}
     items = [item for item in read_todo_list(read_text(file)) if with_done or not item.is_done]
     new: dict[str, dict[str, None]] = {}
@@ -219,7 +219,7 @@ def import_(console: Console, file: str, with_done: bool, language: str) -> int:
             new.setdefault(item.title, {})[item.text] = None
     left = max(0, len(new) - MOST_IMPORTED)
     texts = {title: "\n\n".join(filter(None, parts)) for title, parts in islice(new.items(), MOST_IMPORTED)}
-    added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=_now()) if new else ()
+    added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=now_text()) if new else ()
     if console.as_json:
         known = len(items) - len(added) - left
         show_json({"added": [_form(task) for task in added], "known": known, "left": left})
@@ -244,15 +244,20 @@ def _form(task: ProjectTask) -> dict[str, Any]:
 
 def _last_changes(task: ProjectTask) -> tuple[str, str]:
     """The branch of the latest session that has one, and its worktree if it still exists."""
+    for entry in reversed(task.history):
+        worktree = worktree_of(entry.session_id)
+        if entry.branch or worktree:
+            return entry.branch, "" if worktree is None else str(worktree)
+    return "", ""
+
+
+def worktree_of(session_id: str) -> Path | None:
+    """The worktree of a session, if it still exists."""
     from deputy.journal.home import WORKTREES, home_path
     from deputy.journal.transcript import safe_id
 
-    for entry in reversed(task.history):
-        folder = home_path() / WORKTREES / safe_id(entry.session_id)
-        worktree = str(folder) if entry.session_id and folder.is_dir() else ""
-        if entry.branch or worktree:
-            return entry.branch, worktree
-    return "", ""
+    folder = home_path() / WORKTREES / safe_id(session_id)
+    return folder if session_id and folder.is_dir() else None
 
 
 _DETAILS = ("language", "complexity", "question")
@@ -297,7 +302,8 @@ def _show(console: Console, task: ProjectTask, what: str) -> None:
     console.show(_form(task), f"{what}: {task.number}  {one_line(task.title, WIDTH - 20)} ({task.status})")
 
 
-def _one(text: str) -> int:
+def one_number(text: str) -> int:
+    """The number of one task, as it was typed."""
     from deputy.core.project_task import read_numbers
 
     numbers = read_numbers(text)
@@ -306,7 +312,7 @@ def _one(text: str) -> int:
     return numbers[0]
 
 
-def _file() -> TaskFile:
+def task_file() -> TaskFile:
     """The tasks of this project, after those whose session has ended are updated."""
     from deputy.project_tasks.sync import unsettled
     from deputy.project_tasks.task_file import TaskFile, project_root
@@ -321,7 +327,8 @@ def _file() -> TaskFile:
     return tasks
 
 
-def _now() -> str:
+def now_text() -> str:
+    """The time for the history of a task."""
     from deputy.core.request import timestamp
 
     return timestamp(time.time())

@@ -51,6 +51,18 @@ Exit codes:
   0 completed   1 failed                    2 usage   4 partial
   5 blocked     6 rejected or not approved  130 cancelled"""
 
+REVIEW = "review"
+REVIEW_EXAMPLES = """\b
+Examples:
+  deputy review 12                 the branch of task 12
+  deputy review "the login code"   the workspace, without a task
+  deputy review                    the uncommitted changes, else the last commit
+
+\b
+Exit codes:
+  0 completed   1 failed                    2 usage   4 partial
+  5 blocked     6 rejected or not approved  130 cancelled"""
+
 META_EXAMPLES = """\b
 Examples:
   deputy meta "Which of the agents here overlap?"
@@ -73,15 +85,21 @@ def with_task_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _task_command(name: str, text: str) -> click.Command:
-    @click.command(name, help=text, epilog=EXAMPLES.format(name=name))
-    @click.argument("work", metavar="NUMBER|RANGE|TEXT")
+    @click.command(name, help=text, epilog=REVIEW_EXAMPLES if name == REVIEW else EXAMPLES.format(name=name))
+    @click.argument(
+        "work",
+        metavar="[NUMBER|RANGE|TEXT]" if name == REVIEW else "NUMBER|RANGE|TEXT",
+        required=name != REVIEW,
+        default="",
+    )
     @click.option("--language", default="", metavar="NAME", help="The language of a new task; it selects the agent.")
     @with_task_options
     def command(console: Console, work: str, language: str, options: RunOptions) -> int:
         from deputy.project_tasks.task_file import TaskFile
 
         options = _checked(name, options)
-        return _run_all(console, name, _works(TaskFile(Path(str(options.workspace))), work, language), options)
+        tasks = TaskFile(Path(str(options.workspace)))
+        return _run_all(console, name, _works(tasks, name, work, language), options)
 
     return command
 
@@ -115,8 +133,8 @@ def _checked(name: str, options: RunOptions) -> RunOptions:
     return structs.replace(options, workspace=project)
 
 
-def _works(tasks: TaskFile, work: str, language: str) -> Sequence[TaskSource]:
-    """The task numbers, or the draft of a new task whose title is the first line of the text."""
+def _works(tasks: TaskFile, name: str, work: str, language: str) -> Sequence[TaskSource]:
+    """The task numbers, the text to review, or the draft of a new task whose title is the first line of the text."""
     import time
 
     from deputy.core.errors import UsageError
@@ -130,8 +148,12 @@ def _works(tasks: TaskFile, work: str, language: str) -> Sequence[TaskSource]:
             tasks.find(number)
         return numbers
     first, _, rest = work.strip().partition("\n")
+    if name == REVIEW and not first:
+        return ("",)
     if not any(letter.isalpha() for letter in first):
         raise UsageError("task", work, "give the number of a task, a range like 105-107, or the text of a new task")
+    if name == REVIEW:
+        return (work,)
     title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
     draft = tasks.draft(title, text=text, language=language, at=timestamp(time.time()))
     warn_of_secrets(draft)
@@ -158,7 +180,13 @@ def _run_all(console: Console, name: str, works: Sequence[TaskSource], options: 
                 ended.append(one)
                 if stop.is_set():
                     break
-            show_ended(ended, as_json=console.as_json, lines=live.result_lines, is_range=len(works) > 1)
+            show_ended(
+                ended,
+                str(options.workspace),
+                as_json=console.as_json,
+                lines=live.result_lines,
+                is_range=len(works) > 1,
+            )
             _list_not_started(works[len(ended) :])
             return live.exit_code([one.outcome for one in ended])
 
@@ -226,6 +254,9 @@ COMMANDS = {
     "plan": _task_command("plan", "Write a plan for a task."),
     "implement": _task_command("implement", "Implement a task."),
     "revise": _task_command("revise", "Update the plan of a task."),
-    "review": _task_command("review", "Review the work done for a task."),
+    "review": _task_command(
+        REVIEW,
+        "Review the branch of a task, or the latest changes.\n\nA TEXT says what else to review; it adds no task.",
+    ),
     "meta": meta,
 }
