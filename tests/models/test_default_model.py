@@ -54,7 +54,7 @@ def test_a_blank_key_is_none():
     assert chosen(ANTHROPIC_API_KEY="  ") is None
 
 
-def test_a_named_model_beats_every_key():
+def test_a_named_value_beats_every_key():
     choice = chosen(DEPUTY_MODEL="google:x", ANTHROPIC_API_KEY="k")
     assert (choice.model, choice.reason) == ("google:x", "DEPUTY_MODEL names it")
 

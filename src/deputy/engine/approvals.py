@@ -79,6 +79,14 @@ async def ask_person(
         number += 1
 
 
+def warn_not_granted(history: History | None, tool: str, *, is_command: bool) -> None:
+    """Add a warning about a tool that an agent called and does not have, once per tool, with what grants it."""
+    remedy = "" if is_command else f"; --allow {tool}, or the `tools` of the task, grants it"
+    warning = f"{tool} was refused: it is not among the tools of the task{remedy}."
+    if history is not None and warning not in history.warnings:
+        history.warnings += (warning,)
+
+
 _UNASKED = " was refused: it needs approval, and no person could be asked."
 _MOST_TOLD = 20
 

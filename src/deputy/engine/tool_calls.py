@@ -15,7 +15,7 @@ from deputy.core.messages import LOST_CALL
 from deputy.core.progress import ARGUMENTS_LENGTH, Progress, shown_arguments, shown_head
 from deputy.core.state import BEGUN
 from deputy.core.task import WRITING_TOOLS
-from deputy.engine.approvals import ask_person, policy_for, warn_refused
+from deputy.engine.approvals import ask_person, policy_for, warn_not_granted, warn_refused
 from deputy.engine.history import ASK, NOTE, raw
 from deputy.engine.ports import Preview, PreviewedTool, ToolContext
 from deputy.engine.untrusted import unwrap_untrusted, wrap_untrusted
@@ -88,6 +88,8 @@ async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) 
         result = _refusal(call, output.text) if output.is_error else _result(call, output, agent.random_string)
         return _read(await run.record(key, _ended(result, output.changed)))
     tool = agent.tools.find(call.name)
+    if tool is None and call.name in WRITING_TOOLS:
+        warn_not_granted(agent.history, call.name, is_command=bool(run.state.command))
     context = ToolContext(call_id=run.run, base=approved.base)
     ended = await run.step(
         key,

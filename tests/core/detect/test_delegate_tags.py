@@ -84,3 +84,29 @@ def test_many_parts_lose_nothing() -> None:
 
 def test_blank_lines_of_a_quotation_stay_blank() -> None:
     assert prompts("> <delegate>\n> One.\n>\n>\n>\n> Two.\n> </delegate>") == ["One.\n\n\n\nTwo."]
+
+
+@pytest.mark.rule("exec.grant")
+def test_the_attributes_of_a_block_are_read_and_unknown_ones_are_warned_of() -> None:
+    (request,) = detect("<delegate model='opus' agent=\"reviewer\" tools='Read, Edit' timeout=90s>Do it.</delegate>")
+    assert (request.model, request.agent, request.tools, request.timeout) == (
+        "opus",
+        "reviewer",
+        ("Read", "Edit"),
+        90.0,
+    )
+    assert request.warnings == ()
+    (request,) = detect(
+        '<delegate agent="{agent}" tools="{{tools}}" timeout="soon" color="red" Color="blue">Do it.</delegate>'
+    )
+    assert (request.agent, request.tools, request.timeout) == (None, None, None)
+    assert request.warnings == (
+        "the attribute 'color' is unknown; known: model, agent, tools, timeout",
+        "timeout='soon' is not a number of seconds, so it is not used",
+    )
+
+
+@pytest.mark.parametrize("timeout", ["0", "-1", "1e9", "9999999", "nan", "", "1.2.3", "٣"])
+def test_a_timeout_that_is_no_number_of_seconds_is_not_used(timeout: str) -> None:
+    (request,) = detect(f'<delegate timeout="{timeout}">Do it.</delegate>')
+    assert request.timeout is None

@@ -93,14 +93,30 @@ def test_a_quoted_prompt_comes_out_as_it_is(lines: list[str]) -> None:
     assert request.prompt == task.strip()
 
 
-@pytest.mark.rule("text.xml")
-def test_the_first_pattern_that_finds_a_request_is_the_one_that_counts() -> None:
+@pytest.mark.rule("exec.grant")
+def test_requests_of_all_patterns_are_found_in_the_order_of_the_text() -> None:
     asked = "Please use a subagent to fix the tests.\n\n"
     quoted = 'Try to use Task tool to spawn a subprocess:\n\n"Fix the docs."\n\n'
-    block = "<delegate>Fix the build.</delegate>\n"
-    assert [r.pattern for r in detect(asked + quoted + block)] == ["xml"]
-    assert [r.pattern for r in detect(asked + quoted)] == ["prose"]
-    assert [r.pattern for r in detect(asked)] == ["user"]
+    block = "<delegate>Fix the build.</delegate>\n\n"
+    prompts = {"user": "fix the tests.", "prose": "Fix the docs.", "xml": "Fix the build."}
+    for text in (asked + quoted + block, block + asked + quoted, quoted + block + asked):
+        found = detect(text)
+        assert {request.pattern: request.prompt for request in found} == prompts
+        assert [request.span for request in found] == sorted(request.span for request in found)
+    assert [request.pattern for request in detect(block + asked + quoted, limit=2)] == ["xml", "user"]
+
+
+@pytest.mark.rule("exec.grant")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<delegate>Please use a subagent to fix the tests.</delegate>\n",
+        'Try to use Task tool to spawn a subprocess:\n\n"Please use a subagent to fix the tests."\n',
+        "Please delegate this to opus.\n\n<delegate>Fix the build.</delegate>\n",
+    ],
+)
+def test_a_request_inside_another_or_one_that_only_introduces_it_is_none_of_its_own(text: str) -> None:
+    assert len(detect(text)) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from deputy.core.detect import SHIPPED, Route, detect
-from deputy.core.detect.model_routing import named_model, resolve, route
+from deputy.core.detect.model_routing import named_value, resolve, route
 
 pytestmark = pytest.mark.rule("text.model")
 
@@ -54,12 +54,12 @@ def test_words_of_the_task_decide_when_no_model_is_named(task: str, model: str, 
     "said", ["{model}", "{{models.fix}}", "${M}", "$M", "<model>", "…", "...", "", "  ", None, "%s", "x" * 300]
 )
 def test_a_placeholder_names_no_model(said: str | None) -> None:
-    assert named_model(said) is None
+    assert named_value(said) is None
 
 
 @pytest.mark.parametrize("said", ["opus", " opus ", '"opus"', "`opus`", "**opus**"])
 def test_a_name_is_read_without_what_surrounds_it(said: str) -> None:
-    assert named_model(said) == "opus"
+    assert named_value(said) == "opus"
 
 
 def test_the_tables_are_data() -> None:

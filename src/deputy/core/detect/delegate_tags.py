@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from deputy.core.detect.folded_text import TextCursor, comments, fences, is_worded, passage, pattern, quotation_of
 from deputy.core.detect.found_request import RequestDraft
-from deputy.core.detect.model_routing import named_model
+from deputy.core.detect.model_routing import named_value
 
 if TYPE_CHECKING:
     import re
@@ -20,7 +21,10 @@ _ATTRIBUTES = r"""(?:\s++[\w:.-]++\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>=`]++))*
 # Capitalised or after a word it is a type parameter (List<Delegate>). A tag without valid attributes is documentation.
 _TAG = rf"<(?:(/){_NAME}\s*+>|(?<!\w<){_NAME}(?=[\s/>])(?:({_ATTRIBUTES})\s*+(?:(/)>|(>)))?)"
 _CLOSING, _EMPTY, _OPENING = 1, 3, 4  # the last matched group is the kind of the tag; none for documentation
-_MODEL = r"""\smodel\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))"""
+_ATTRIBUTE = r"""\s([\w:.-]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'<>=`]++))"""
+_ATTRIBUTES_READ = 20
+_KNOWN = ("model", "agent", "tools", "timeout")
+_LONGEST_SECONDS = 30 * 86_400
 _NAMES = {
     "system-instructions": "system",
     "context": "context",
@@ -154,16 +158,43 @@ def _read(page: FoldedText, start: int, content: int, stop: int, end: int) -> Re
     context = [item for span in parts.get("context", ()) for item in _items(read(span))]
     if "prompt" in parts and is_worded(rest):
         context.append(rest)
-    attribute = pattern(_MODEL).search(page.text, start, content)
+    attributes = _attributes(page, start, content)
+    tools = tuple(filter(None, map(named_value, attributes.get("tools", "").replace(",", " ").split())))
+    seconds = _seconds(attributes.get("timeout", ""))
+    warnings = [
+        f"the attribute {name!r:.40} is unknown; known: {', '.join(_KNOWN)}" for name in attributes.keys() - _KNOWN
+    ]
+    if attributes.get("timeout") and seconds is None:
+        warnings.append(f"timeout={attributes['timeout']!r:.40} is not a number of seconds, so it is not used")
     return RequestDraft(
         pattern="xml",
         span=(start, end),
         prompt=prompt,
-        model=named_model(attribute[attribute.lastindex or 0] if attribute else joined("model")),
+        model=named_value(attributes.get("model") or joined("model")),
+        agent=named_value(attributes.get("agent")),
+        tools=tools or None,
+        timeout=seconds,
+        warnings=tuple(sorted(warnings)),
         system=joined("system") or None,
         context=tuple(context),
         output=joined("output") or None,
     )
+
+
+def _attributes(page: FoldedText, start: int, content: int) -> dict[str, str]:
+    """The attributes of an opening tag; of two with one name the first counts."""
+    found: dict[str, str] = {}
+    for attribute in islice(pattern(_ATTRIBUTE).finditer(page.text, start, content), _ATTRIBUTES_READ):
+        found.setdefault(attribute[1].lower(), attribute[attribute.lastindex or 1].strip())
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    """A number of seconds, such as `300` or `300s`."""
+    number = text.removesuffix("s")
+    if not number.replace(".", "", 1).isdecimal() or not number.isascii():
+        return None
+    return seconds if 0 < (seconds := float(number)) <= _LONGEST_SECONDS else None
 
 
 def _split(page: FoldedText, start: int, end: int) -> dict[str, list[tuple[int, int]]]:

@@ -1,7 +1,8 @@
-"""Find delegation requests: the first of three patterns that matches counts."""
+"""Find delegation requests in three patterns; what the first pattern finds is not read by the next."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 
 from deputy.core.detect.delegate_tags import find_blocks
@@ -21,11 +22,27 @@ _JUDGED = 8_000
 
 def detect(text: str, tables: PhraseTables = SHIPPED, *, limit: int = LIMIT_REQUESTS) -> tuple[FoundRequest, ...]:
     """The requests of a text in order, up to the limit; none if the text is only about delegation."""
-    page = FoldedText(text)
-    for findings in (find_blocks(page), find_quoted(page, tables), find_asked(page, tables)):
-        if found := tuple(complete(finding, tables) for finding in islice(findings, limit)):
-            return found
-    return ()
+    found: list[RequestDraft] = []
+    rest = text
+    for find in (find_blocks, partial(find_quoted, tables=tables), partial(find_asked, tables=tables)):
+        # Beside a request that is clear, "delegate this" only introduces it.
+        more = [one for one in islice(find(FoldedText(rest)), limit) if not (found and one.is_unclear)]
+        if more:
+            found += more
+            rest = _without(rest, more)
+    found.sort(key=lambda one: one.span)
+    return tuple(complete(one, tables) for one in found[:limit])
+
+
+def _without(text: str, found: list[RequestDraft]) -> str:
+    """The text with spaces in place of these requests, so that no other pattern finds anything in them."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in (one.span for one in found):
+        blank = "\n".join(" " * len(line) for line in text[start:end].split("\n"))
+        pieces += [text[at:start], blank]
+        at = end
+    return "".join((*pieces, text[at:]))
 
 
 def complete(finding: RequestDraft, tables: PhraseTables) -> FoundRequest:
@@ -43,6 +60,10 @@ def complete(finding: RequestDraft, tables: PhraseTables) -> FoundRequest:
         system=finding.system,
         context=context,
         output=output,
+        agent=finding.agent,
+        tools=finding.tools,
+        timeout=finding.timeout,
+        warnings=finding.warnings,
         degradation=finding.degradation,
         span=finding.span,
         normalized=normalize(system=finding.system, task=finding.prompt, context=context, output=output),

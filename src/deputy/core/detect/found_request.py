@@ -24,10 +24,14 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
     context: tuple[str, ...] = ()
     output: str | None = None
     degradation: str | None = None
+    agent: str | None = None
+    tools: tuple[str, ...] | None = None
+    timeout: float | None = None
+    warnings: tuple[str, ...] = ()
     is_unclear: bool = False
 
 
-class RequestJson(Struct, frozen=True, kw_only=True):
+class RequestJson(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A delegation request in a text, as JSON."""
 
     pattern: Pattern
@@ -43,6 +47,12 @@ class RequestJson(Struct, frozen=True, kw_only=True):
     span: tuple[int, int]
     """The character range in the text; the end is exclusive."""
     normalized: str
+    agent: str | None = None
+    tools: tuple[str, ...] | None = None
+    timeout: float | None = None
+    """Seconds."""
+    warnings: tuple[str, ...] = ()
+    """Attributes that are not used, and why."""
 
 
 class FoundRequest(RequestJson, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ _PLACEHOLDER = r"[{}<>$…]|\.\.\.|^%|^\W*$"
 _LONGEST_NAME = 200
 
 
-def named_model(said: str | None) -> str | None:
-    """The name of a model in a text, unless it is blank or a placeholder."""
+def named_value(said: str | None) -> str | None:
+    """The name of a model, agent or tool in a text, unless it is blank or a placeholder."""
     name = " ".join((said or "").split()).strip("\"'`*“”")
     return None if not name or len(name) > _LONGEST_NAME or pattern(_PLACEHOLDER).search(name) else name
 
@@ -72,7 +72,7 @@ def find_mention(
         found = pattern(bare).search(page.folded, start, end)
         if found and len(names) > 1 and not found.start() <= phrase_end + 2 <= found.end():
             return None
-    if found is None or (name := named_model(page.text[slice(*found.span(found.lastindex or 0))])) is None:
+    if found is None or (name := named_value(page.text[slice(*found.span(found.lastindex or 0))])) is None:
         return None
     return ModelMention(name, found.span())
 

@@ -19,7 +19,7 @@ from deputy.core.detect.folded_text import (
     reach,
 )
 from deputy.core.detect.found_request import RequestDraft
-from deputy.core.detect.model_routing import named_model
+from deputy.core.detect.model_routing import named_value
 from deputy.core.detect.phrase_tables import any_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class _Reader:
             pattern="prose",
             span=(trigger.start, after),
             prompt=prompt,
-            model=named_model(page.text[said.start(1) : said.end(1)]) if said else None,
+            model=named_value(page.text[said.start(1) : said.end(1)]) if said else None,
             degradation=self._degradation(after, end),
         )
 

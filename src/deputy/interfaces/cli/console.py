@@ -29,6 +29,7 @@ NOTHING_FOUND, PARTIAL, REJECTED, CANCELLED = 3, 4, 6, 130
 _CODES = {"completed": 0, "failed": 1, "partial": PARTIAL, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
 _LIMIT_BYTES = 64 * 1024 * 1024
 
+ALLOWABLE = ("Edit", "Write", "Run")
 _DIRECTORY = click.Path(exists=True, file_okay=False)
 _BUDGET = "give dollars, like 0.50, or any of cost, tokens and requests, like cost=0.50,tokens=100000,requests=20"
 
@@ -89,6 +90,14 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--tools",),
         {"metavar": "A,B", "callback": _read_names, "help": "The tools, instead of the read-only ones."},
     ),
+    "allow": (
+        ("--allow",),
+        {
+            "multiple": True,
+            "type": click.Choice(ALLOWABLE),
+            "help": "A tool beside the read-only ones; repeat it for more.",
+        },
+    ),
     "yes": (("-y", "--yes"), {"is_flag": True, "help": "Approve everything without asking."}),
     "no_fallback": (
         ("--no-fallback",),
@@ -113,6 +122,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     timeout: float | None = None
     tools: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
     yes: bool = False
     no_fallback: bool = False
     no_inline: bool = False

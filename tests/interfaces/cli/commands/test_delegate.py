@@ -244,6 +244,8 @@ def test_the_options_give_tools_and_a_time_limit_to_tasks_that_name_none(house):
     assert run.returncode == 6
     shown = [line.strip() for line in run.stderr.splitlines()]
     assert [line for line in shown if " tools: " in line] == ["task 1 tools: Read, Write", "task 2 tools: Glob"]
+    also = house.run("delegate", "-t", "a=x", "--model", "offline:scout", "--allow", "Write", "--allow", "Edit")
+    assert "task 1 tools: Edit, Glob, Grep, Read, WebFetch, WebSearch, Write\n" in also.stderr
     assert [line.partition(", ")[0] for line in shown if " limits: " in line] == [
         "task 1 limits: at most 90 s",
         "task 2 limits: at most 7 s",

@@ -425,3 +425,77 @@ def test_a_model_that_looks_like_a_secret_is_not_said(house, options):
     run = house.run("exec", str(text), "--model", "offline:scout", *options)
     assert "request-1" in run.stderr
     assert secret not in run.stderr + run.stdout
+
+
+NAMED = """<delegate tools="Read, Write" timeout="60">Change it.</delegate>
+
+<delegate agent="scribe">Write it down.</delegate>
+
+Please use a subagent to improve the parser.
+"""
+
+
+def writing(when: str) -> dict:
+    call = {"name": "Write", "arguments": {"path": "new.txt", "content": "new"}}
+    return {"when": when, "turns": [{"calls": [call]}, {"text": "Tried."}]}
+
+
+@pytest.fixture
+def texts(house):
+    agents = house.workspace / ".deputy/agents"
+    agents.mkdir(parents=True)
+    (agents / "scribe.md").write_text("---\nname: scribe\ntools: Read, Write\n---\nYou write.\n")
+    config = house.workspace.parent / ".config/deputy"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(f'[agents]\ntrusted = ["{house.workspace}"]\n')
+    house.env["HOME"] = str(house.workspace.parent)
+    (house.workspace / "text.md").write_text(NAMED)
+    for arguments in (["init", "-q"], ["add", "--all"], ["commit", "-q", "-m", "begin"]):
+        git = ("git", "-c", "user.name=x", "-c", "user.email=x@localhost")
+        subprocess.run([*git, *arguments], cwd=house.workspace, check=True)
+    house.model = house.script("all", *map(writing, ("Change it", "Write it down", "improve the parser")))
+    return house
+
+
+def executed(house, *options: str) -> tuple[list[dict], str]:
+    run = house.run("exec", "text.md", "--yes", "--json", "--model", house.model, *options)
+    return json.loads(run.stdout)["results"], run.stderr
+
+
+@pytest.mark.rule("exec.grant")
+def test_a_text_gives_nothing_that_the_person_does_not_give(texts):
+    results, said = executed(texts)
+    assert [result["status"] for result in results] == ["ok"] * 3
+    why = "Write was refused: it is not among the tools of the task"
+    refused = f"{why}; --allow Write, or the `tools` of the task, grants it."
+    assert [result["warnings"][-1:] for result in results] == [[refused]] * 3
+    assert [result.get("branch") for result in results] == [None] * 3
+    for label in ("request-1", "request-2"):
+        assert f"warning: {label} may not use Write, which the text or its agent names; --allow Write allows it" in said
+
+
+@pytest.mark.rule("exec.grant")
+@pytest.mark.parametrize(
+    ("options", "writers"),
+    [(("--allow", "Write"), [0, 1, 2]), (("--tools", "Write"), [0, 1, 2]), (("--agent", "scribe"), [2])],
+)
+def test_options_give_tools_to_the_requests_of_a_text(texts, options, writers):
+    results, _ = executed(texts, *options)
+    assert [index for index, result in enumerate(results) if result.get("branch")] == writers
+    assert [result["status"] for result in results] == ["ok"] * 3
+    assert not (texts.workspace / "new.txt").exists()
+
+
+@pytest.mark.rule("exec.grant")
+@pytest.mark.rule("approve.exact")
+def test_the_approval_shows_the_task_that_a_person_gave_and_the_model_that_it_needs(house):
+    (house.workspace / "text.md").write_text("Please delegate this.\n")
+    model = house.script("m", {"turns": [{"text": "Fine."}]})
+    terminal = house.terminal("exec", "text.md", "--model", model)
+    terminal.until("> ", after="The text only says: Please delegate this.")
+    terminal.type("Investigate the slow start\n")
+    terminal.until("Go ahead?")
+    assert "│ ## Task\r\n    │ \r\n    │ Investigate the slow start" in terminal.text
+    assert "task 1 model: gpt-5.2" in terminal.text
+    terminal.type("n\n")
+    assert terminal.end() == 6

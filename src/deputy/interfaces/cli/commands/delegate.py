@@ -10,6 +10,7 @@ from msgspec import structs
 from deputy.config import load_effective_settings
 from deputy.core.errors import BadFields, Unquoted, UsageError
 from deputy.core.fallback import cannot_spawn
+from deputy.core.request import READ_ONLY_TOOLS
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.console import (
     CANCELLED,
@@ -29,7 +30,7 @@ from deputy.interfaces.safe_text import safe_message
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deputy.client import Deputy
     from deputy.core.approval import ApprovalRequest
@@ -74,7 +75,7 @@ Exit codes:
 @click.option("--agent", metavar="NAME", help="The agent for the -t tasks; `deputy agents` lists them.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
-@with_run_options(*SPAWN_OPTIONS, **CALL_HELP)
+@with_run_options(*SPAWN_OPTIONS, "allow", **CALL_HELP)
 @with_console("The same as --return json.")
 def command(
     console: Console,
@@ -88,9 +89,9 @@ def command(
 ) -> int:
     """Give tasks to subagents and print their results.
 
-    Subagents work in parallel and only read the workspace, unless --tools or a
-    tasks file names tools that write. Progress goes to standard error, the
-    result to standard output.
+    Subagents work in parallel and only read the workspace, unless --allow,
+    --tools or a tasks file names tools that write. Progress goes to standard
+    error, the result to standard output.
     """
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
@@ -145,17 +146,26 @@ def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event, *, shows_routing: bool = False) -> int:
+async def run_call(
+    call: DelegateCall,
+    options: RunOptions,
+    stop: asyncio.Event,
+    *,
+    shows_routing: bool = False,
+    narrow: Callable[[Task], Task] = lambda task: task,
+) -> int:
     """Check, approve and run a call, and print its results; return the exit code.
 
-    `shows_routing` prints backend and model of each task, and lets a task without a backend fail alone.
+    `shows_routing` prints backend and model of each task, and lets a task without a backend fail alone. `narrow` takes
+    tools from a task once its agent is known.
     """
     from deputy.interfaces.cli.live_run import open_live_run
     from deputy.interfaces.cli.terminal_prompt import can_ask
 
     async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
         deputy, lines = live.deputy, live.result_lines
-        call = structs.replace(call, tasks=await deputy.resolve_tasks([_limited(task, options) for task in call.tasks]))
+        tasks = await deputy.resolve_tasks([_limited(task, options) for task in call.tasks])
+        call = structs.replace(call, tasks=tuple(map(narrow, tasks)))
         chosen = await deputy.models.default(call.tasks, may_scout=not shows_routing and can_ask())
         backends = await _routing(deputy, call) if shows_routing else ""
         if not shows_routing:
@@ -191,9 +201,12 @@ async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event,
 
 def _limited(task: Task, options: RunOptions) -> Task:
     """The task with the tools and the time limit of the options, where it names none itself."""
+    tools = options.tools
+    if options.allow and (tools is not None or task.agent is None):
+        tools = tuple(sorted({*(READ_ONLY_TOOLS if tools is None else tools), *options.allow}))
     return structs.replace(
         task,
-        tools=options.tools if task.tools is None else task.tools,
+        tools=tools if task.tools is None else task.tools,
         timeout=options.timeout if task.timeout is None else task.timeout,
     )
 

@@ -53,25 +53,30 @@ _LOOPBACK = "127.0.0.1"
 )
 @click.option("--host", metavar="ADDRESS", help="The address for HTTP; by default only this machine.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another host name that HTTP clients use.")
-@click.option("--allow", multiple=True, metavar="TOOL", help="Edit, Write or Run: let tasks use it; repeat for more.")
-@with_run_options("model", "workspace", "yes", yes="Start subagents without asking.")
+@with_run_options(
+    "model",
+    "workspace",
+    "allow",
+    "yes",
+    allow="Let tasks name this tool; repeat it for more.",
+    yes="Start subagents without asking.",
+)
 @with_console("Print the config for a client; with --http, the address.")
 def command(
     console: Console,
     port: int | None,
     host: str | None,
     names: tuple[str, ...],
-    allow: tuple[str, ...],
     options: RunOptions,
 ) -> int:
     """Serve Delegate to MCP clients."""
     if port is None and (host is not None or names):
         given = ("--host", host) if host is not None else ("--allow-host", names[0])
         raise UsageError(*given, "this option is for HTTP; also give --http PORT")
-    served = _server_options(options, allow)
+    served = _server_options(options)
     if console.as_json and port is None:
         given = [("--model", options.model)] if options.model else []
-        given += [("--allow", name) for name in allow]
+        given += [("--allow", name) for name in options.allow]
         flags = [*(part for pair in given for part in pair), *(["--yes"] if options.yes else [])]
         show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
         return 0
@@ -88,15 +93,11 @@ def _require_sdk() -> None:
         raise DeputyError("the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'")
 
 
-def _server_options(options: RunOptions, allow: tuple[str, ...]) -> Options:
+def _server_options(options: RunOptions) -> Options:
     from deputy.config import load_effective_settings, load_user
     from deputy.core.request import READ_ONLY_TOOLS
     from deputy.interfaces.mcp.server_state import Options
 
-    known = ("Edit", "Write", "Run")
-    for name in allow:
-        if name not in known:
-            raise UsageError("--allow", name, f"give one of {', '.join(known)}")
     workspace = str(options.workspace)
     if options.model is not None:
         _check_model(options.model, workspace)
@@ -106,7 +107,7 @@ def _server_options(options: RunOptions, allow: tuple[str, ...]) -> Options:
         model=options.model,
         approval="granted" if options.yes or policy == "allow" else policy,
         approval_seconds=load_user().mcp.approval_seconds,
-        allow=READ_ONLY_TOOLS | set(allow),
+        allow=READ_ONLY_TOOLS | set(options.allow),
         observer=log_observer(),
     )
 

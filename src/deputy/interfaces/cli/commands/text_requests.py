@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 
 from deputy.config import load_effective_settings, load_tables
 from deputy.core.detect import LIMIT_REQUESTS, FoundRequest, detect, request_json
+from deputy.core.request import READ_ONLY_TOOLS
 from deputy.interfaces.cli.console import (
+    ALLOWABLE,
     NOTHING_FOUND,
     SPAWN_OPTIONS,
     Console,
@@ -25,7 +28,9 @@ from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Collection
 
+    from deputy.core.detect.phrase_tables import PhraseTables
     from deputy.core.task import Task
 
 WIDTH = 80
@@ -49,9 +54,9 @@ def _found(file: str, text: str, verb: str, workspace: str = ".") -> tuple[Found
 
 HELP = f"""Show the delegation requests in a text; run nothing.
 
-FILE is a text file, or - for standard input. Deputy looks for <delegate> blocks; without any, for prose that quotes a
-prompt for the Task tool; without that, for a person's request like "please use a subagent to …". Text that only talks
-about delegation is not a request.
+FILE is a text file, or - for standard input. Deputy looks for <delegate> blocks, for prose that quotes a
+prompt for the Task tool, and for a person's request like "please use a subagent to …". Text that only talks about
+delegation is not a request.
 
 \b
 Examples:
@@ -106,11 +111,15 @@ def _details(request: FoundRequest) -> str:
     alias = f"{request.model} → " if request.model not in (None, request.resolved_model) else ""
     rows = [
         ("model", f"{alias}{request.resolved_model} ({reason})"),
+        ("agent", request.agent),
+        ("tools", ", ".join(request.tools or ())),
+        ("timeout", None if request.timeout is None else f"{request.timeout:g} s"),
         ("prompt", request.prompt),
         ("system", request.system),
         *(("context" if index == 0 else "", item) for index, item in enumerate(request.context)),
         ("output", request.output),
         ("without", request.degradation),
+        *(("warning", warning) for warning in request.warnings),
         ("unclear", "the text does not say what to do, so all of it is the prompt" if request.is_unclear else None),
     ]
     return "\n".join(f"   {label:<{_LABEL}}{one_line(value, WIDTH - _LABEL - 3)}" for label, value in rows if value)
@@ -122,7 +131,12 @@ EXEC_EXAMPLES = """\b
 Examples:
   deputy exec workflow.md
   deputy exec --yes --parallel review.md
+  deputy exec --allow Edit --budget 0.50 fixes.md
   echo "Please use a subagent to review src/auth.py" | deputy exec -y -
+
+\b
+A <delegate> block may have the attributes model, agent, tools (a list) and
+timeout (seconds). They never give more than --allow, --tools and reading.
 
 \b
 `deputy detect` shows the requests and runs none. A request uses the model
@@ -140,20 +154,22 @@ Exit codes:
 @click.command("exec", epilog=EXEC_EXAMPLES)
 @FILE
 @click.option("--parallel", is_flag=True, help="Run the requests in parallel, not one after another.")
+@click.option("--agent", metavar="NAME", help="The agent for requests that name none; `deputy agents` lists them.")
 @with_run_options(
     *SPAWN_OPTIONS,
+    "allow",
     model="The session's own model, used when no subagent can run.",
     budget="The most that all requests may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
     timeout="Time limit of each request.",
     tools="Tools of each request, instead of the read-only ones.",
 )
 @with_console("Print the results as JSON.")
-def exec_(console: Console, file: str, parallel: bool, options: RunOptions) -> int:
+def exec_(console: Console, file: str, parallel: bool, agent: str | None, options: RunOptions) -> int:
     """Run the delegation requests found in a text.
 
-    They run one after another, and only read the workspace unless --tools names
-    tools that write. Progress goes to
-    standard error, the results, in the order of the text, to standard output.
+    They run one after another, and only read the workspace unless --allow or
+    --tools names tools that write. Progress goes to standard error, the
+    results, in the order of the text, to standard output.
     """
     from deputy.core.errors import UsageError
     from deputy.core.fallback import ONLY_A_PERSON, is_script
@@ -169,40 +185,85 @@ def exec_(console: Console, file: str, parallel: bool, options: RunOptions) -> i
     for request in requests:
         if is_script(request.model or ""):
             raise UsageError("model", request.model, ONLY_A_PERSON)
+    tables = load_tables(workspace)
 
     async def run(stop: asyncio.Event) -> int:
+        clear = [await _clarified(number, one, tables, stop) for number, one in enumerate(requests, start=1)]
         call = DelegateCall(
-            tasks=tuple([await _task(number, one, stop) for number, one in enumerate(requests, start=1)]),
+            tasks=tuple(_task(number, one, agent, options.timeout) for number, one in enumerate(clear, start=1)),
             concurrency=settings.concurrency if parallel else 1,
             result_form="json" if console.as_json else "markdown",
         )
-        return await run_call(call, options, stop, shows_routing=True)
+        # What a text names is not what the person who runs it grants.
+        named = {task.label for task, one in zip(call.tasks, clear, strict=True) if one.agent or one.tools}
+        within = READ_ONLY_TOOLS | {*options.allow, *(options.tools or ())}
+        return await run_call(
+            call,
+            options,
+            stop,
+            shows_routing=True,
+            narrow=lambda task: _narrowed(task, within) if task.label in named else task,
+        )
 
     return run_command(run)
 
 
-async def _task(number: int, request: FoundRequest, stop: asyncio.Event) -> Task:
-    """A request as a task; an unclear request is clarified at the terminal, if there is one."""
-    from deputy.core.task import Task
+async def _clarified(number: int, request: FoundRequest, tables: PhraseTables, stop: asyncio.Event) -> FoundRequest:
+    """The request; if it is unclear, with the task that a person at the terminal gives instead."""
     from deputy.interfaces.cli.terminal_prompt import NO_ANSWER, TerminalPrompt, can_ask
 
-    label, prompt = f"request-{number}", request.normalized
-    if request.is_unclear and can_ask():
-        from deputy.core.approval import Question
-        from deputy.core.detect.found_request import normalize
-        from deputy.core.errors import UsageError
+    for warning in request.warnings:
+        warn(f"warning: request-{number}: {warning}")
+    if not request.is_unclear or not can_ask():
+        return request
+    from deputy.core.approval import Question
+    from deputy.core.detect.find_requests import complete
+    from deputy.core.detect.found_request import RequestDraft
+    from deputy.core.errors import UsageError
 
-        asked = f"What should be done? The text only says: {one_line(request.prompt, 200)}"
-        said = await TerminalPrompt(stop).answer(Question(session_id="", label=label, topic="answer", text=asked))
-        if said is False:
-            raise UsageError(
-                label, request.prompt, "it does not say what to do, and you gave no answer; nothing was run"
-            )
-        if isinstance(said, str) and said and said != NO_ANSWER:
-            prompt = normalize(
-                system=request.system, task=said, context=(*request.context, request.prompt), output=request.output
-            )
-    return Task(label=label, prompt=prompt, model=request.resolved_model, degradation=request.degradation or "")
+    label = f"request-{number}"
+    asked = f"What should be done? The text only says: {one_line(request.prompt, 200)}"
+    said = await TerminalPrompt(stop).answer(Question(session_id="", label=label, topic="answer", text=asked))
+    if said is False:
+        raise UsageError(label, request.prompt, "it does not say what to do, and you gave no answer; nothing was run")
+    if not isinstance(said, str) or said == NO_ANSWER:
+        return request
+    draft = RequestDraft(
+        pattern=request.pattern,
+        span=request.span,
+        prompt=said,
+        model=request.model,
+        system=request.system,
+        context=(*request.context, request.prompt),
+        output=request.output,
+        degradation=request.degradation,
+    )
+    return complete(draft, tables)
+
+
+def _task(number: int, request: FoundRequest, agent: str | None, seconds: float | None) -> Task:
+    from deputy.core.task import Task
+
+    return Task(
+        label=f"request-{number}",
+        prompt=request.normalized,
+        model=request.resolved_model,
+        agent=request.agent or agent,
+        tools=request.tools,
+        timeout=min((limit for limit in (request.timeout, seconds) if limit is not None), default=None),
+        degradation=request.degradation or "",
+    )
+
+
+def _narrowed(task: Task, within: Collection[str]) -> Task:
+    """The task with only those of its tools that are granted; warn of the others."""
+    others = [name for name in task.tools or () if name not in within]
+    if not others:
+        return task
+    options = " ".join(f"--allow {name}" for name in others if name in ALLOWABLE)
+    remedy = f"; {options} allows it" if options else ""
+    warn(f"warning: {task.label} may not use {', '.join(others)}, which the text or its agent names{remedy}")
+    return structs.replace(task, tools=tuple(name for name in task.tools or () if name in within) or None)
 
 
 COMMANDS = {"detect": detect_, "exec": exec_}
