@@ -4,7 +4,7 @@ import pytest
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.progress import Progress
-from deputy.engine.paced_progress import INTERVAL_SECONDS, PacedProgress
+from deputy.engine.paced_progress import TEXT_SECONDS, PacedProgress
 from deputy.testing import run_in_virtual_time
 
 
@@ -36,7 +36,7 @@ def test_a_flood_of_text_thinking_and_tokens_is_joined_and_its_last_state_arrive
         )
     ]
     passed = run_in_virtual_time(streamed(flood, seconds=3.0))
-    assert len(passed) <= 3 * (3.0 / INTERVAL_SECONDS + 2)
+    assert len(passed) <= 3 * (3.0 / TEXT_SECONDS + 2)
     for kind, at_most in (("text", 31), ("thinking", 31), ("tokens", 31)):
         assert 0 < sum(one.event == kind for _, one in passed) <= at_most
     assert "".join(one.content or "" for _, one in passed if one.event == "text") == "".join(
@@ -44,6 +44,24 @@ def test_a_flood_of_text_thinking_and_tokens_is_joined_and_its_last_state_arrive
     )
     last = {one.event: one for _, one in passed}
     assert (last["thinking"].output, last["tokens"].input) == (2_999, 2_999)
+
+
+def test_counts_alone_pass_once_a_second_and_text_is_not_delayed_by_them():
+    thinking = [Progress(event="thinking", label="a", output=number) for number in range(400)]
+    passed = run_in_virtual_time(streamed([*thinking, text("1")], seconds=4.0))
+    assert [round(at) for at, one in passed if one.event == "thinking"] == [0, 1, 2, 3, 4]
+    assert [one.output for _, one in passed if one.event == "thinking"][-1] == 399
+
+    async def turn_to_text() -> float:
+        clock, found = asyncio.get_running_loop().time, list[float]()
+        paced = PacedProgress(lambda progress: found.append(clock()) if progress.event == "text" else None)
+        began = clock()
+        paced.emit(thinking[0])
+        paced.emit(text("1"))
+        await asyncio.sleep(2)
+        return found[0] - began
+
+    assert run_in_virtual_time(turn_to_text()) < 2 * TEXT_SECONDS
 
 
 def test_every_other_event_passes_at_once_after_the_text_before_it():
@@ -60,7 +78,7 @@ def test_held_text_follows_after_the_interval_though_nothing_more_comes():
         paced.emit(text("1"))
         paced.emit(text("2"))
         assert len(passed) == 1
-        await asyncio.sleep(INTERVAL_SECONDS * 1.5)
+        await asyncio.sleep(TEXT_SECONDS * 1.5)
         return passed
 
     assert [one.content for one in run_in_virtual_time(pause())] == ["1", "2"]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from deputy.core.progress import Progress
 
-INTERVAL_SECONDS = 0.1
+TEXT_SECONDS, COUNT_SECONDS = 0.1, 1.0
+"""The shortest time after a text, and after a count of thinking or tokens."""
 _PACED = ("text", "thinking", "tokens")
 
 
@@ -25,6 +26,7 @@ class PacedProgress:
         """By kind, in the order of their latest events."""
         self._texts: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._seconds = 0.0
 
     def emit(self, progress: Progress) -> None:
         """Pass an event on, now or soon."""
@@ -32,11 +34,14 @@ class PacedProgress:
             self.flush()
             self._pass_on(progress)
         elif self._timer is None:
-            self._wait()
+            self._wait(is_text=progress.event == "text")
             self._pass_on(progress)
         else:
             if progress.event == "text":
                 self._texts.append(progress.content or "")
+                if self._seconds > TEXT_SECONDS:
+                    self._timer.cancel()
+                    self._wait(is_text=True)
             self._held.pop(progress.event, None)
             self._held[progress.event] = progress
 
@@ -53,11 +58,12 @@ class PacedProgress:
             self._timer.cancel()
             self._timer = None
 
-    def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(INTERVAL_SECONDS, self._due)
+    def _wait(self, *, is_text: bool) -> None:
+        self._seconds = TEXT_SECONDS if is_text else COUNT_SECONDS
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._due)
 
     def _due(self) -> None:
         self._timer = None
         if self._held:
-            self._wait()
+            self._wait(is_text="text" in self._held)
             self.flush()
