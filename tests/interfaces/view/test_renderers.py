@@ -3,7 +3,7 @@ from tests.interfaces.cli.commands.test_run import Screen
 
 from deputy.core.progress import Progress
 from deputy.interfaces.view.progress_table import ProgressTable
-from deputy.interfaces.view.renderers import LinesView, LiveView, MarkdownBlocks, NoView, ParentView
+from deputy.interfaces.view.renderers import LinesView, LiveView, MarkdownBlocks, ParentView, View
 
 
 def test_what_is_handed_on_has_one_line_though_it_is_told_again_by_who_is_taken_up(capsys):
@@ -67,7 +67,7 @@ def test_the_table_stays_above_a_question_and_gives_way_to_text(capsys, is_kept)
 
 
 def test_the_text_of_a_parent_is_whole_before_its_question(capsys):
-    parent = ParentView(NoView(), is_streaming=True)
+    parent = ParentView(View(), is_streaming=True)
     parent.emit(Progress(event="text", label="run", content="First.\n\nThen I"))
     assert capsys.readouterr().out == "First.\n"
     parent.emit(Progress(event="text", label="run", content=" ask."))

@@ -13,13 +13,12 @@ from deputy.core.approval import Decision
 from deputy.core.approval_text import screen, visible_line
 from deputy.interfaces.background import background
 from deputy.interfaces.text_lines import escaped_invisible
-from deputy.interfaces.view.renderers import NoView
+from deputy.interfaces.view.renderers import View
 
 if TYPE_CHECKING:
     from deputy.core.approval import ApprovalRequest, Choice, Question
     from deputy.core.effective_settings import ApprovalPolicy
     from deputy.engine.agent_context import Approval
-    from deputy.interfaces.view.renderers import View
 
 _HANG_UP_SECONDS = 0.2
 _READ_SECONDS = 0.3
@@ -57,7 +56,7 @@ class TerminalPrompt:
     """Asks the person at the terminal, one question at a time."""
 
     def __init__(self, stop: asyncio.Event, *, shows_all: bool = False) -> None:
-        self.view: View = NoView()
+        self.view = View()
         """The live view, paused during a question."""
         self._stop = stop
         self._shows_all = shows_all

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from deputy.core.progress import retry_text
 from deputy.interfaces.background import background
@@ -48,20 +48,17 @@ _STYLES: dict[Tone, str] = {
 }
 
 
-class View(Protocol):
-    """Shows progress events."""
+class View:
+    """Shows progress events; this one shows nothing."""
 
     def emit(self, progress: Progress) -> None:
         """Show an event."""
-        ...
 
     def pause(self, by: object, *, is_kept: bool = False) -> None:
-        """Give up the terminal."""
-        ...
+        """Give up the terminal; a table that is kept stays above the cursor."""
 
     def unpause(self, by: object) -> None:
         """Take the terminal back."""
-        ...
 
 
 @asynccontextmanager
@@ -70,7 +67,7 @@ async def open_view(
 ) -> AsyncGenerator[View]:
     """The view for standard error: live on a terminal if it may be, lines elsewhere, or none."""
     if is_quiet:
-        yield NoView()
+        yield View()
     elif is_live and is_terminal():
         live = LiveView(ProgressTable(labels))
         async with background(live.paint()):
@@ -89,20 +86,7 @@ def is_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-class NoView:
-    """Shows nothing."""
-
-    def emit(self, progress: Progress) -> None:
-        """Show an event."""
-
-    def pause(self, by: object, *, is_kept: bool = False) -> None:
-        """Give up the terminal."""
-
-    def unpause(self, by: object) -> None:
-        """Take the terminal back."""
-
-
-class LinesView:
+class LinesView(View):
     """One line for each event worth a line."""
 
     def __init__(self, table: ProgressTable) -> None:
@@ -135,12 +119,6 @@ class LinesView:
         if self._table.is_over:
             self._total()
 
-    def pause(self, by: object, *, is_kept: bool = False) -> None:
-        """Give up the terminal."""
-
-    def unpause(self, by: object) -> None:
-        """Take the terminal back."""
-
     def finish(self) -> None:
         """Print the total, unless it was printed."""
         if self._has_heading and not self._table.is_over:
@@ -150,7 +128,7 @@ class LinesView:
         _print(text_of(self._table.lines(time.monotonic())[-1]))
 
 
-class LiveView:
+class LiveView(View):
     """A table that is redrawn as events arrive."""
 
     def __init__(self, table: ProgressTable) -> None:
@@ -228,7 +206,7 @@ class LiveView:
             self._shown = self._table if self._table.is_over else None
 
 
-class ParentView:
+class ParentView(View):
     """Shows a parent's text and tool calls, and passes the events of its subagents to the view."""
 
     def __init__(self, view: View, *, is_streaming: bool, is_quiet: bool = False) -> None:
