@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test record-journals counts coverage matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,7 +28,12 @@ $(READY): $(USABLE)
 demo: $(USABLE)  ## three subagents look at this repository, live
 	@$(BIN)/python examples/demo.py
 
-test: lint types layers unit  ## format check, lint, types, layers, all tests
+# Types and layers are checked beside the tests, on a core that would be idle; what they say comes last.
+test: lint  ## format check, lint, types, layers, all tests
+	@mkdir -p build
+	@$(MAKE) --no-print-directory types layers > build/checks.txt 2>&1 & checks=$$!; \
+	$(MAKE) --no-print-directory unit; unit=$$?; \
+	wait $$checks; checks=$$?; cat build/checks.txt; exit $$((unit + checks))
 
 lint: $(READY)
 	@$(BIN)/ruff format --check .
@@ -41,7 +46,7 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 unit: $(READY)
-	@$(BIN)/pytest -n $(or $(JOBS),3)
+	@$(BIN)/pytest -n $(or $(JOBS),3) --dist worksteal
 
 counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
 	@$(BIN)/python scripts/counts.py
@@ -51,6 +56,9 @@ record-journals: $(READY)  ## write tests/corpus/journals and the list of stored
 
 coverage: $(READY)  ## all tests with line coverage, printed by package
 	@$(BIN)/pytest -n $(or $(JOBS),2) --cov=deputy --cov-report=term:skip-covered
+
+explore: $(READY)  ## the tests of properties with 2,000 new examples each
+	@HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n $(or $(JOBS),2) -m hypothesis -o timeout=3600
 
 VERSIONS ?= 3.11 3.12 3.13
 matrix:  ## the tests on Python 3.11 to 3.13, each in a virtual environment of its own; says which are not installed

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deputy.agents.definition import AgentDefinition, DefinitionLimits, DefinitionOrigin, DefinitionProblem
@@ -76,7 +76,6 @@ PIECES = st.sampled_from([*LINES, *LABELS, *VALUES, *SIGNS, *ODD, *["\n"] * 12])
 
 
 @pytest.mark.rule("agents")
-@settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=60).map("".join))
 def test_no_text_raises(text: str) -> None:
     found = read_definition(text, ORIGIN)
@@ -86,7 +85,6 @@ def test_no_text_raises(text: str) -> None:
         assert "\r" not in found.name + found.description + found.prompt
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.binary(max_size=400),
     st.sampled_from([b"", b"---\n", b"---\nname: x\ndescription: ", b"\xef\xbb\xbf---\n", b"\xff\xfe"]),
@@ -102,7 +100,6 @@ PROSE = st.from_regex(r"[A-Za-z][A-Za-z0-9 ,.:;()'#&*!?-]{0,80}[a-z.]", fullmatc
 
 
 @pytest.mark.rule("agents")
-@settings(max_examples=300, deadline=None)
 @given(NAMES, PROSE)
 def test_an_unquoted_description_comes_out_as_it_stands(name: str, prose: str) -> None:
     found = read_definition(f"---\nname: {name}\ndescription: {prose}\ntools: Read, Grep\n---\nGo.", ORIGIN)
@@ -111,7 +108,6 @@ def test_an_unquoted_description_comes_out_as_it_stands(name: str, prose: str) -
 
 
 @pytest.mark.rule("agents")
-@settings(max_examples=200, deadline=None)
 @given(NAMES, PROSE, st.lists(st.tuples(st.sampled_from(["user", "assistant"]), PROSE), min_size=1, max_size=6))
 def test_a_dialogue_at_column_0_belongs_to_the_description(name: str, prose: str, turns: list[tuple[str, str]]) -> None:
     dialogue = "\n".join(f"{who}: {says}" for who, says in turns)
@@ -122,7 +118,6 @@ def test_a_dialogue_at_column_0_belongs_to_the_description(name: str, prose: str
 
 
 @pytest.mark.rule("agents")
-@settings(max_examples=100, deadline=None)
 @given(NAMES, PROSE)
 def test_line_ends_and_marks_of_an_editor_change_nothing(name: str, prose: str) -> None:
     text = f"---\nname: {name}\ndescription: {prose}\n---\nFirst.\nSecond."

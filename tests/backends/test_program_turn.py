@@ -1,7 +1,7 @@
 from importlib import import_module
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deputy.backends.cli import NAMES
@@ -42,7 +42,6 @@ def printed(events=0, noise="", errors=""):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
 @given(lines=LINES, code=st.none() | st.integers(-20, 300), said=st.text(max_size=50))
 def test_no_output_breaks_a_reader_and_every_one_has_an_end(name, lines, code, said):
     recorder = TurnRecorder(invocation(name), lambda _: None, lambda: 0.0)

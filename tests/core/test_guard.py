@@ -2,7 +2,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -252,7 +252,6 @@ POLICIES = st.builds(
 @pytest.mark.rule("guard.signature")
 @pytest.mark.rule("guard.quota")
 @pytest.mark.rule("guard.subset")
-@settings(max_examples=400)
 @given(POLICIES, st.lists(ASKED, max_size=40), st.none() | st.floats(0, 1000))
 def test_no_tree_of_delegations_breaks_a_rule(policy, asked, root_deadline):
     root = Lineage.root("root", command="implement", deadline=root_deadline)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -85,7 +85,6 @@ KEYS = st.sampled_from([f"{key}{end}" for key in "abcd" for end in ("", ".begun"
 HISTORIES = st.lists(st.tuples(KEYS, st.sampled_from(EVENTS), st.floats(0, 2000)), max_size=25)
 
 
-@settings(max_examples=2000, deadline=None)
 @given(HISTORIES, st.booleans(), st.data())
 def test_replaying_any_prefix_gives_the_live_state(
     steps: list[tuple[str, Event, float]], is_born: bool, data: st.DataObject

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deputy.core.conversation import Thinking
@@ -35,7 +35,6 @@ def cut(data, sizes):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=60)
 @given(st.lists(st.integers(1, 300), max_size=60), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_a_recorded_stream_reads_the_same_however_it_is_cut(protocol, sizes, line_end):
     recorded = (STREAMS / f"{protocol}.sse").read_bytes()
@@ -78,7 +77,6 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=150)
 @given(st.lists(JSON | st.binary(max_size=20), max_size=6))
 def test_whatever_comes_ends_typed(protocol, values):
     import msgspec

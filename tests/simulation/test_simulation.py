@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
     from deputy.engine.ports import RunContext, RunStart, Workflow, World
 
-SEEDS = 600
-GROUPS = 12
+SEEDS = 200
+GROUPS = 4
 
 
 @pytest.mark.rule("outcome.total")

@@ -176,7 +176,7 @@ async def example(store: Any, steps: list[tuple[str, str, int]]) -> None:
 
 
 @STORES
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_following_under_any_interleaving_equals_reading_anew(store: Any, steps: list[tuple[str, str, int]]):
     with tempfile.TemporaryDirectory() as folder:

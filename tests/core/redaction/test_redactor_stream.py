@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.redaction.samples import made_up, private_key, secret_lines
 
@@ -34,7 +34,6 @@ def streamed(redactor: Redactor, chunks: list[str]) -> str:
 
 
 @given(st.lists(PIECES, max_size=8), st.lists(st.integers(0, 900), max_size=6))
-@settings(max_examples=300, deadline=None)
 @example(["token", ": str", " = ", "'", made_up(20), "'"], [6, 9])
 @pytest.mark.rule("redact.simple")
 def test_chunks_make_no_difference(pieces: list[str], cuts: list[int]) -> None:
@@ -44,14 +43,12 @@ def test_chunks_make_no_difference(pieces: list[str], cuts: list[int]) -> None:
 
 
 @given(st.lists(PIECES, max_size=8))
-@settings(max_examples=300, deadline=None)
 def test_single_characters_make_no_difference(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert streamed(KNOWING, list(text)) == streamed(KNOWING, [text])
 
 
 @given(st.lists(PIECES, max_size=8))
-@settings(max_examples=300, deadline=None)
 def test_a_stream_hides_what_is_hidden_in_the_whole_text(pieces: list[str]) -> None:
     # The whole text is also judged without its invisible characters.
     text = unsplit("".join(pieces))
@@ -59,14 +56,12 @@ def test_a_stream_hides_what_is_hidden_in_the_whole_text(pieces: list[str]) -> N
 
 
 @given(st.lists(PIECES, max_size=8))
-@settings(max_examples=300, deadline=None)
 def test_redacting_twice_changes_nothing(pieces: list[str]) -> None:
     once = KNOWING.redact("".join(pieces))
     assert KNOWING.redact(once) == once
 
 
 @given(st.lists(PIECES, max_size=8))
-@settings(max_examples=200, deadline=None)
 def test_held_text_is_bounded_and_known_values_never_show(pieces: list[str]) -> None:
     text = "".join(pieces)
     stream = KNOWING.stream()

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deputy.core.subtask.subtask_request import SubtaskRequest
@@ -67,7 +67,6 @@ def _collections(random_string: st.DrawFn) -> tuple[list[Template], SubtaskReque
 
 
 @pytest.mark.rule("subtask.template")
-@settings(max_examples=300, deadline=None)
 @given(_collections())
 def test_the_index_finds_what_looking_at_every_template_finds(case: tuple[list[Template], SubtaskRequest]) -> None:
     templates, request = case
