@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Rejected

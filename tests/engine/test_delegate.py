@@ -2,7 +2,8 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.conversation import TokenUsage
 from deputy.core.effective_settings import EffectiveSettings

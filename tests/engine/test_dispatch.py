@@ -6,7 +6,8 @@ import os
 from contextlib import suppress
 
 import pytest
-from tests.engine.conftest import House, approve, call, talk, turn
+from tests.support.house import House, approve
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import resume_request
 from deputy.core.contract.evidence import CLOCK_STEP_SECONDS

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.scripts import call, talk, turn
 
 import deputy
 from deputy.models.script_model import ScriptModel
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     import pytest
+    from tests.support.house import House
 
 SOURCE = Path(deputy.__file__).parent
 MOST_FRAMES = 12

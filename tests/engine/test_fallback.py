@@ -5,8 +5,9 @@ import os
 from typing import NamedTuple
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
 from tests.support.programs import FakePrograms, install_fake_programs
+from tests.support.scripts import call, talk, turn
 
 from deputy import ObservedRun, Observer
 from deputy.core.effective_settings import EffectiveSettings

@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import pytest
-from tests.engine.conftest import House, turn
+from tests.support.house import House
+from tests.support.scripts import turn
 
 from deputy.core.outcome import Cancelled, Completed, Partial
 from deputy.core.task import Task

@@ -4,8 +4,9 @@ import asyncio
 import os
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
 from tests.support.programs import install_fake_programs
+from tests.support.scripts import call, talk, turn
 
 from deputy.client import Deputy
 from deputy.core.errors import UsageError

@@ -12,7 +12,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.engine.conftest import call, talk, turn
+from tests.support.fork_server import Popen, run
+from tests.support.scripts import call, talk, turn
 
 from deputy.client import Deputy
 from deputy.core.events import ModelCallEnded, Record
@@ -49,7 +50,7 @@ class Command:
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("DEPUTY_HOME", str(self.home))
         arguments = ["delegate", "--tasks", str(root / "tasks.json"), "--yes", "--events", "-", "--return", "json"]
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, "-m", "deputy", *arguments, "--model", "anthropic:claude-sonnet-4-5"],
             cwd=self.workspace,
             stdout=subprocess.PIPE,
@@ -205,7 +206,7 @@ def scripted(*turns: ScriptedTurn, times: int = 1) -> ModelScript:
 
 def ps() -> dict[str, str]:
     """The delegations that `deputy ps` shows, by their labels."""
-    output = subprocess.run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
+    output = run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
     return {one["label"]: one["status"] for one in json.loads(output.stdout)["delegations"]}
 
 
@@ -228,7 +229,7 @@ def test_commands_that_outlived_a_kill_are_ended_by_whoever_looks(
     with ProviderServer(scripted(turn("", call("Run", command=ESCAPE))), strict=False) as provider:
         command = in_commands(tmp_path, provider, monkeypatch)
         kill_with_all_wardens(command)
-        subprocess.run([sys.executable, "-m", "deputy", look], capture_output=True, cwd=command.workspace)
+        run([sys.executable, "-m", "deputy", look], capture_output=True, cwd=command.workspace)
     assert not command.children()
     assert set(command.shown().values()) == {"interrupted"}
 

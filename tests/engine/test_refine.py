@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.conftest import House, house, talk, turn
+from tests.support.house import House, house
+from tests.support.scripts import talk, turn
 
 from deputy import AgentEvaluator, Budget, Deputy, ScriptEvaluator
 from deputy.core.conversation import TokenUsage

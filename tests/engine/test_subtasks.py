@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.engine.conftest import House, approve, call, talk, turn
+from tests.support.house import House, approve
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.conversation import TokenUsage
 from deputy.core.guard import Policy

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.engine.conftest import call, talk, turn
+from tests.support.fork_server import Popen
+from tests.support.scripts import call, talk, turn
 
 from deputy.client import Deputy
 from deputy.core.events import ModelCallEnded, Record
@@ -127,7 +128,7 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
         for name, value in provider.environ.items():
             monkeypatch.setenv(name, value)
         command = [sys.executable, "-m", "deputy", "run", "--yes", "--events", "-", "--model", MODEL, "Do it."]
-        process = subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = Popen(command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert process.stdout is not None
         for _ in range(chance.randint(1, 3 * count)):
             if not process.stdout.readline():

@@ -5,7 +5,8 @@ import json
 import os
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.events import Requested
 from deputy.core.limits import Budget

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.redaction.samples import made_up, secret_lines
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import Decision
 from deputy.core.conversation import AssistantMessage, Stop, Text, ToolCall, ToolMessage, UserMessage
@@ -175,7 +176,10 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 ARGUMENTS = st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4)
-exactly = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Each example is a whole run.
+exactly = settings(
+    max_examples=settings.default.max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def in_house(monkeypatch: pytest.MonkeyPatch, use: Any, model: OneCall, **options: Any) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.conftest import ALL, House, call, talk, turn
 from tests.engine.test_agent_context import user as user
+from tests.support.house import ALL, House
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import Decision
 from deputy.core.events import ANSWER, APPROVAL, QuestionAnswered, QuestionAsked, RunOpened

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import UNSET, json
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.conversation import (
     AssistantMessage,
@@ -30,6 +30,8 @@ from deputy.engine.turn import TurnInput, call_model
 from deputy.testing import run_in_virtual_time
 
 if TYPE_CHECKING:
+    from tests.support.house import House
+
     from deputy.core.progress import Progress
 
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
-from tests.engine.conftest import House, call, turn
+from tests.support.house import House
+from tests.support.scripts import call, turn
 
 from deputy.core.conversation import TokenUsage, is_plausible
 from deputy.core.limits import Budget

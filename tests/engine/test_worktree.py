@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
-from tests.engine.conftest import House, approve, call, talk, turn
+from tests.support.house import House, approve
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.events import Requested
 from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome, Partial, Rejected

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.core.redaction.samples import made_up, secret_lines
-from tests.interfaces.mcp.conftest import here
+from tests.support.mcp_clients import here
 
 from deputy import Deputy, Task
 from deputy.core.progress import Progress, redacted

@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
 from tests.journal.stored_names import STORED_NAMES, stored_names
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy import __version__
 from deputy.core.limits import Budget

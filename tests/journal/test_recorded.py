@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.conftest import House
 from tests.journal.recorded import CORPUS
 from tests.journal.stored_names import KEYS, STORED_NAMES, stored_names
+from tests.support.house import House
 
 from deputy.core.events import AdmissionRefused, CancelRequested, Record, Returned, Unrecognised, decode, encode
 from deputy.core.model_script import ModelScript

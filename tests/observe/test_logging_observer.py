@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy import LoggingObserver
 from deputy.core.approval import Choice

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import to_builtins
+from tests.support.scripts import call, talk, write_script
 
 from deputy.client import Deputy
 from deputy.core.serialize import outcome_dict
@@ -18,6 +19,7 @@ from deputy.project_tasks.task_file import TaskFile
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from deputy.core.model_script import ScriptedCall, ScriptedConversation, ScriptedTurn
     from deputy.core.outcome import Outcome
     from deputy.core.project_task import ProjectTask
 
@@ -25,15 +27,7 @@ AT = "2026-01-01T00:00:00Z"
 GIT = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
 
 
-def turn(text: str = "", *calls: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"text": text, "calls": list(calls), **more}
-
-
-def call(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"name": name, "arguments": arguments}
-
-
-def write(path: str, content: str = "found\n") -> dict[str, Any]:
+def write(path: str, content: str = "found\n") -> ScriptedCall:
     return call("Write", path=path, content=content)
 
 
@@ -83,19 +77,19 @@ class Project:
     def task(self, number: int = 1) -> ProjectTask:
         return self.tasks.find(number)
 
-    def script(self, *conversations: dict[str, Any]) -> str:
-        path = self.root / "script.json"
-        path.write_text(json.dumps({"conversations": list(conversations)}))
-        return f"script:{path}"
+    def script(self, *conversations: ScriptedConversation) -> str:
+        return write_script(self.root / "script.json", *conversations)
 
     def deputy(self, model: str | None = None, **options: Any) -> Deputy:
         return Deputy(model, workspace=self.folder, home=self.home, watch=self.seen.append, **options)
 
-    def order(self, command: str, number: int | None = 1, /, *turns: dict[str, Any], **order: Any) -> CommandResult:
+    def order(self, command: str, number: int | None = 1, /, *turns: ScriptedTurn, **order: Any) -> CommandResult:
         """How a command ends whose agent says this."""
-        return self.play(command, number, {"turns": list(turns)}, **order)
+        return self.play(command, number, talk(*turns), **order)
 
-    def play(self, command: str, number: int | None, /, *conversations: dict[str, Any], **order: Any) -> CommandResult:
+    def play(
+        self, command: str, number: int | None, /, *conversations: ScriptedConversation, **order: Any
+    ) -> CommandResult:
         """The same with conversations of several agents."""
 
         async def go() -> CommandResult:

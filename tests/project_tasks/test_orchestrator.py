@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp_types import ElicitResult
-from tests.project_tasks.conftest import AT, ERROR, Project, call, form_of, returned, turn, write
+from tests.project_tasks.conftest import AT, ERROR, Project, form_of, returned, write
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import Decision, Question
 from deputy.core.errors import UsageError
@@ -274,7 +275,7 @@ def test_at_a_timeout_the_files_are_found_and_resume_goes_on_with_them(project: 
     )
     assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
 
-    project.script({"turns": [turn(returned("completed", REPORT))] * 4})
+    project.script(talk(*[turn(returned("completed", REPORT))] * 4))
     outcome = project.resume(session_id)
     assert (outcome.status, outcome.session_id) == ("completed", session_id)
     assert project.task().status == "researched"
@@ -373,7 +374,7 @@ def test_a_session_whose_task_is_gone_settles_no_other(project: Project, is_reus
     if is_reused:
         file = project.tasks.path
         file.write_text(file.read_text().replace('"number": 2', '"number": 1'))
-    project.script({"turns": [turn(returned("completed", REPORT))] * 4})
+    project.script(talk(*[turn(returned("completed", REPORT))] * 4))
     outcome = project.resume(ended.outcome.session_id)
     assert (outcome.status, outcome.usage) == ("partial", ended.outcome.usage)
     reason = f"session {outcome.session_id} was about another task" if is_reused else "has no task of this number"
@@ -389,7 +390,7 @@ def test_resuming_an_old_session_takes_its_task_no_step_back(project: Project):
     old = project.order("research", 1, turn("", write(REPORT)), turn(returned("partial", REPORT)))
     project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
     assert project.task().status == "researched"
-    project.script({"turns": [turn(returned("partial", REPORT))] * 4})
+    project.script(talk(*[turn(returned("partial", REPORT))] * 4))
     assert project.resume(old.outcome.session_id).status == "partial"
     assert (project.task().status, project.task().work) == ("researched", None)
 
@@ -503,7 +504,7 @@ def test_work_in_ignored_files_outlives_the_time_limit_and_resume_finds_it(proje
     ended = project.order("implement", 1, turn("", write(IGNORED)), hangs, turn("Out of time."), seconds=1.0)
     assert [artifact.path for artifact in ended.outcome.artifacts] == [IGNORED]
     assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
-    project.script({"turns": [turn(returned("completed", IGNORED))] * 4})
+    project.script(talk(*[turn(returned("completed", IGNORED))] * 4))
     assert project.resume(ended.outcome.session_id).status == "completed"
 
 
@@ -535,7 +536,7 @@ def test_the_answerer_of_the_library_decides_about_a_task_command(project: Proje
         return Decision(choice=choice, digest=question.digest)
 
     async def go() -> CommandResult:
-        model = project.script({"turns": [turn("", write(REPORT)), turn(returned("completed", REPORT))]})
+        model = project.script(talk(turn("", write(REPORT)), turn(returned("completed", REPORT))))
         async with project.deputy(model, answer=answer) as deputy:
             session_id = await deputy.new_session_id()
             request = CommandRequest(session_id=session_id, command="research", number=1)

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.project_tasks.conftest import Project, call, returned, turn, write
+from tests.project_tasks.conftest import Project, returned, write
+from tests.support.scripts import call, talk, turn
 
+from deputy.core.model_script import ScriptedCall, ScriptedTurn
 from deputy.core.serialize import return_dict
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.project_tasks.orchestrator import CommandResult
@@ -14,7 +16,7 @@ REPORT = ".deputy/work/001_cache_the_index/report.md"
 EXECUTOR, IMPLEMENTER, GIT = "You execute one task", "You implement one piece", "You commit the files"
 
 
-def hand_to(agent: str, **more: Any) -> dict[str, Any]:
+def hand_to(agent: str, **more: Any) -> ScriptedCall:
     task = {"label": agent, "prompt": f"Work for {agent}.", "agent": agent, **more}
     return call("Delegate", tasks=[task], **{"return": "json"})
 
@@ -46,8 +48,8 @@ def test_research_through_a_researcher_and_a_specialist(project: Project):
     ended = project.play(
         "research",
         1,
-        {"when": "You answer one question from the web", "turns": [turn("It is known.")]},
-        {"turns": [turn("", hand_to("web-research-specialist")), turn("", write(REPORT)), done(REPORT)]},
+        talk(turn("It is known."), when="You answer one question from the web"),
+        talk(turn("", hand_to("web-research-specialist")), turn("", write(REPORT)), done(REPORT)),
     )
     path = ["orchestrator", "research", "researcher"]
     assert tree(project, ended) == [
@@ -64,16 +66,14 @@ def test_implementing_through_executor_implementer_and_helper(project: Project):
     ended = project.play(
         "implement",
         1,
-        {"when": GIT, "turns": [turn("", call("Run", command="git status --short")), turn("Nothing to commit yet.")]},
-        {
-            "when": IMPLEMENTER,
-            "turns": [
-                turn("", write("code.py")),
-                turn("", hand_to("git-workflow-manager", isolation="none")),
-                turn("Implemented."),
-            ],
-        },
-        {"when": EXECUTOR, "turns": [turn("", hand_to("implementer", isolation="none")), done("code.py")]},
+        talk(turn("", call("Run", command="git status --short")), turn("Nothing to commit yet."), when=GIT),
+        talk(
+            turn("", write("code.py")),
+            turn("", hand_to("git-workflow-manager", isolation="none")),
+            turn("Implemented."),
+            when=IMPLEMENTER,
+        ),
+        talk(turn("", hand_to("implementer", isolation="none")), done("code.py"), when=EXECUTOR),
     )
     path = ["orchestrator", "implement", "task-executor"]
     assert tree(project, ended) == [
@@ -99,12 +99,14 @@ def test_a_helper_at_depth_3_has_nobody_below_it(project: Project):
     ended = project.play(
         "implement",
         1,
-        {"when": GIT, "turns": [turn("", hand_to("code-search-specialist")), turn("I did it myself.")]},
-        {"when": IMPLEMENTER, "turns": [turn("", hand_to("git-workflow-manager")), turn("Implemented.")]},
-        {
-            "when": EXECUTOR,
-            "turns": [turn("", write("code.py")), turn("", hand_to("implementer", isolation="none")), done("code.py")],
-        },
+        talk(turn("", hand_to("code-search-specialist")), turn("I did it myself."), when=GIT),
+        talk(turn("", hand_to("git-workflow-manager")), turn("Implemented."), when=IMPLEMENTER),
+        talk(
+            turn("", write("code.py")),
+            turn("", hand_to("implementer", isolation="none")),
+            done("code.py"),
+            when=EXECUTOR,
+        ),
     )
     assert [depth for depth, *_ in tree(project, ended)] == [1, 2, 3]
     assert told(project, "git-workflow-manager") == []
@@ -120,11 +122,13 @@ def test_handing_work_back_to_an_agent_above_is_refused(project: Project):
     ended = project.play(
         "implement",
         1,
-        {"when": IMPLEMENTER, "turns": [turn("", hand_to("task-executor", isolation="none")), turn("I did it.")]},
-        {
-            "when": EXECUTOR,
-            "turns": [turn("", write("code.py")), turn("", hand_to("implementer", isolation="none")), done("code.py")],
-        },
+        talk(turn("", hand_to("task-executor", isolation="none")), turn("I did it."), when=IMPLEMENTER),
+        talk(
+            turn("", write("code.py")),
+            turn("", hand_to("implementer", isolation="none")),
+            done("code.py"),
+            when=EXECUTOR,
+        ),
     )
     (given,) = told(project, "implementer")
     (result,) = given["results"]
@@ -152,8 +156,8 @@ def test_a_command_spawns_64_at_most_its_agent_included(project: Project):
     ended = project.play(
         "research",
         1,
-        {"when": "Look at part", "turns": [turn("Seen.")], "times": 63},
-        {"turns": [*calls, turn("", write(REPORT)), done(REPORT)]},
+        talk(turn("Seen."), when="Look at part", times=63),
+        talk(*calls, turn("", write(REPORT)), done(REPORT)),
     )
     marks = [[result["status"] for result in given["results"]] for given in told(project, "research-1")]
     assert marks == [["ok"] * 8] * 7 + [["ok"] * 7 + ["rejected"]]
@@ -173,16 +177,14 @@ def test_who_goes_on_with_a_command_does_not_begin_to_count_anew(project: Projec
     ended = project.play(
         "research",
         1,
-        {"when": "You answer one question from the web", "turns": [turn("It is known.")]},
-        {
-            "turns": [
-                turn("", one),
-                turn("", call("Ask", question="Again?")),
-                turn("", one),
-                turn("", write(REPORT)),
-                done(REPORT),
-            ]
-        },
+        talk(turn("It is known."), when="You answer one question from the web"),
+        talk(
+            turn("", one),
+            turn("", call("Ask", question="Again?")),
+            turn("", one),
+            turn("", write(REPORT)),
+            done(REPORT),
+        ),
     )
     assert ended.outcome.status == "blocked"
     assert project.resume(ended.outcome.session_id, "Yes.").status == "completed"
@@ -198,9 +200,9 @@ def test_the_errors_of_a_child_are_seen_by_its_caller_at_every_depth(project: Pr
     ended = project.play(
         "implement",
         1,
-        {"when": GIT, "turns": [failed]},
-        {"when": IMPLEMENTER, "turns": [turn("", hand_to("git-workflow-manager", **breaks)), failed]},
-        {"when": EXECUTOR, "turns": [turn("", hand_to("implementer", **breaks)), failed]},
+        talk(failed, when=GIT),
+        talk(turn("", hand_to("git-workflow-manager", **breaks)), failed, when=IMPLEMENTER),
+        talk(turn("", hand_to("implementer", **breaks)), failed, when=EXECUTOR),
     )
     with SqliteQueries.open(project.home) as reader:
         states = {state.agent: state for state in reader.tree(ended.outcome.session_id)}
@@ -220,5 +222,5 @@ def test_the_errors_of_a_child_are_seen_by_its_caller_at_every_depth(project: Pr
     assert project.task().status == "not started"
 
 
-def done(*paths: str) -> dict[str, Any]:
+def done(*paths: str) -> ScriptedTurn:
     return turn(returned("completed", *paths))

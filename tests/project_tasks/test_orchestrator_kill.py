@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.project_tasks.conftest import Project, returned, turn, write
+from tests.project_tasks.conftest import Project, returned, write
+from tests.support.fork_server import Popen, run
+from tests.support.scripts import talk, turn
 
 from deputy.core.project_task import begun
 from deputy.journal.registry import list_runs
@@ -70,14 +72,14 @@ class Shell:
         # Where the call that writes is lost, nothing is there, and it is sent back to write once more.
         done = turn(returned("completed", path))
         turns = [turn("", write(path)), done, turn("", write(path)), *[done] * 20]
-        self.model = project.script({"turns": turns, "times": 2})
+        self.model = project.script(talk(*turns, times=2))
         # Nothing listens on port 9: no test may meet a model server of this machine.
         nobody = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
         self.env = {**os.environ, **nobody, "DEPUTY_HOME": str(project.home)}
 
     def __call__(self, *arguments: str, killed_at: tuple[str, str, str] | None = None):
         program = ["-m", "deputy"] if killed_at is None else [str(Path(__file__).with_name("killed.py")), *killed_at]
-        return subprocess.run(
+        return run(
             [sys.executable, *program, *arguments],
             cwd=self.project.folder,
             env=self.env,
@@ -89,7 +91,7 @@ class Shell:
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         program = [sys.executable, "-m", "deputy", *arguments]
-        return subprocess.Popen(program, cwd=self.project.folder, env=self.env, stdout=subprocess.DEVNULL)
+        return Popen(program, cwd=self.project.folder, env=self.env, stdout=subprocess.DEVNULL)
 
     def research(self, *options: str, killed_at: tuple[str, str, str] | None = None):
         return self.order("research", *options, killed_at=killed_at)
@@ -156,9 +158,9 @@ def check(project: Project, shell: Shell) -> None:
 def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(project: Project):
     project.add()
     shell = Shell(project)
-    slow = project.script({"turns": [turn("", write(REPORT)), turn("", delay_seconds=600.0)]})
+    slow = project.script(talk(turn("", write(REPORT)), turn("", delay_seconds=600.0)))
     arguments = ["implement", "1", "--yes", "--events", "-", "--model", slow]
-    first = subprocess.Popen(
+    first = Popen(
         [sys.executable, "-m", "deputy", *arguments],
         cwd=project.folder,
         env=shell.env,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.core.redaction.samples import made_up
-from tests.engine.conftest import House, approve, call, talk, turn
+from tests.support.house import House, approve
+from tests.support.scripts import call, talk, turn
 
 from deputy import Observer
 from deputy.core.events import Noted, RunOpened

@@ -4,7 +4,8 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.engine.conftest import House, approve, call, house, talk, turn
+from tests.support.house import House, approve, house
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import PriceBounds
 from deputy.core.events import QuestionAsked

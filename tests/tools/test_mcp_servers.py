@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interfaces.conftest import house
+from tests.support.command_house import house
 
 from deputy.config import mcp_servers
 from deputy.config.settings import McpServer, McpSettings

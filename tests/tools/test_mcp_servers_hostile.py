@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.interfaces.mcp.conftest import until
+from tests.support.command_house import until
 
 from deputy.config.settings import McpServer
 from deputy.core.errors import DeputyError

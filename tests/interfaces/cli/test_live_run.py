@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.interfaces.cli.commands.test_run import Screen
-from tests.interfaces.mcp.conftest import entries
+from tests.support.command_house import entries
 
 BOSS = "---\nname: boss\ndescription: leads\ntools: Read, Delegate\n---\nYou lead.\n"
 

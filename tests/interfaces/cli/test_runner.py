@@ -3,7 +3,7 @@
 import resource
 
 import pytest
-from tests.interfaces.mcp.conftest import entries
+from tests.support.command_house import entries
 
 from deputy.core.errors import StorageCorrupt, StorageFull
 from deputy.interfaces.cli.runner import resumable

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from tests.interfaces.mcp.conftest import entries
+from tests.support.command_house import entries
 
 from deputy.core.approval import ApprovalRequest, Decision, Question
 from deputy.interfaces.cli import terminal_prompt

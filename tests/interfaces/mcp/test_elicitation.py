@@ -9,21 +9,9 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
-from tests.interfaces.mcp.conftest import (
-    ERAS,
-    LEGACY,
-    MODERN,
-    TOKEN,
-    Wire,
-    entries,
-    here,
-    serve_http,
-    talk,
-    tasks,
-    text_of,
-    turn,
-    until,
-)
+from tests.support.command_house import entries, until
+from tests.support.mcp_clients import ERAS, LEGACY, MODERN, TOKEN, Wire, here, serve_http, tasks, text_of
+from tests.support.scripts import call, talk, turn
 
 from deputy.interfaces.mcp import elicitation
 from deputy.interfaces.mcp.server import make_server
@@ -356,8 +344,8 @@ def test_a_call_whose_context_file_changed_is_asked_again(house, mode):
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize(("choice", "is_done"), [("yes", True), ("no", False)])
 def test_a_command_of_a_subagent_is_asked_by_the_client_that_waits(house, mode, choice, is_done):
-    run_it = {"name": "Run", "arguments": {"command": "echo owned > owned"}}
-    model = house.script("m", talk(turn("", calls=[run_it]), turn("done")))
+    run_it = call("Run", command="echo owned > owned")
+    model = house.script("m", talk(turn("", run_it), turn("done")))
     client, seen = person(YES, {"action": "accept", "content": {"choice": choice}})
 
     async def main():

@@ -11,21 +11,9 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
-from tests.interfaces.mcp.conftest import (
-    ERAS,
-    LEGACY,
-    MODERN,
-    TOKEN,
-    entries,
-    here,
-    serve_http,
-    stdio,
-    talk,
-    tasks,
-    text_of,
-    turn,
-    until,
-)
+from tests.support.command_house import entries, until
+from tests.support.mcp_clients import ERAS, LEGACY, MODERN, TOKEN, here, serve_http, stdio, tasks, text_of
+from tests.support.scripts import talk, turn
 
 from deputy.core.events import Returned
 from deputy.interfaces.mcp import server_state

@@ -13,14 +13,15 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.interfaces.mcp.conftest import ERAS, META, MODERN, TOKEN, entries, serve_http, talk, tasks, turn, until
+from tests.support.command_house import CommandHouse, entries, until
+from tests.support.mcp_clients import ERAS, META, MODERN, TOKEN, serve_http, tasks
+from tests.support.scripts import talk, turn
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    from tests.interfaces.conftest import House
 
-    house = House(tmp_path_factory.mktemp("http"))
+    house = CommandHouse(tmp_path_factory.mktemp("http"))
     scripted = (
         talk(turn("never said", delay_seconds=60), when="the work of slow"),
         talk(turn("found it"), times=200),
@@ -326,7 +327,7 @@ def test_half_open_connections_at_the_descriptor_limit_keep_no_client_out(house,
         ExitStack() as connections,
         serve_http(house, stderr=stderr.fileno(), files=files if when == "before" else 1024) as url,
     ):
-        port, pid = int(url.rpartition(":")[2].removesuffix("/mcp")), house._started[-1].pid
+        port, pid = int(url.rpartition(":")[2].removesuffix("/mcp")), house.started[-1].pid
         assert _written(port, "POST /mcp HTTP/1.1\r\nHost: localhost") == 200
         # A server that was started with more has counted on them.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))

@@ -5,9 +5,11 @@ import json
 
 import pytest
 from mcp_types import ElicitResult
-from tests.interfaces.mcp.conftest import ERAS, Wire, entries, here, talk, tasks, text_of, turn, until
+from tests.support.command_house import entries, until
+from tests.support.mcp_clients import ERAS, Wire, here, tasks, text_of
+from tests.support.scripts import call, talk, turn
 
-RUNS = {"name": "Run", "arguments": {"command": "echo owned > owned"}}
+RUNS = call("Run", command="echo owned > owned")
 WRITERS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch", "Edit", "Write", "Run"})
 
 
@@ -39,7 +41,7 @@ def resumed(house, run: str, *, answer: str | None = "go on", result: bool = Tru
 
 @pytest.mark.rule("guard.subset")
 def test_a_run_that_may_do_more_than_the_server_allows_is_not_gone_on_with(house):
-    run = ended_run(house, turn("", calls=[RUNS]), turn("second done"))
+    run = ended_run(house, turn("", RUNS), turn("second done"))
     with Wire(house) as wire:
         wire.shake_hands()
         output = wire.answer(wire.call("DelegateResume", {"session_id": run, "answer": "go on"}))["result"]
@@ -63,7 +65,7 @@ def test_a_run_that_may_do_more_than_the_server_allows_is_not_gone_on_with(house
     ],
 )
 def test_a_run_goes_on_only_if_the_person_of_the_client_approves(house, mode, person, is_done):
-    run = ended_run(house, turn("", calls=[RUNS]), turn("second done"))
+    run = ended_run(house, turn("", RUNS), turn("second done"))
     resumed(house, run, mode=mode, client=person, allow=WRITERS)
     said = json.loads(house.run("show", run, "--json").stdout)
     assert (said["status"], said["outcome"]["report"]) == ("completed", "second done" if is_done else "first done")
@@ -73,7 +75,7 @@ def test_a_run_goes_on_only_if_the_person_of_the_client_approves(house, mode, pe
 
 @pytest.mark.rule("delegate.approve")
 def test_where_nobody_can_be_asked_a_run_waits_and_keeps_what_it_had_when_nobody_answers(house):
-    run = ended_run(house, turn("", calls=[RUNS]), turn("second done"))
+    run = ended_run(house, turn("", RUNS), turn("second done"))
     output = resumed(house, run, allow=WRITERS, approval_seconds=3)
     assert output.structured_content["status"] == "waiting"
     assert output.structured_content["question"] == "Resume a finished run: run (risk: high)"
@@ -124,7 +126,7 @@ def test_a_command_that_completed_keeps_its_outcome_and_its_task_when_it_is_gone
     house.env["HOME"] = str(tmp_path / "person")
     assert house.run("task", "add", "One").returncode == 0
     path = ".deputy/work/001_one/report.md"
-    writes = {"calls": [{"name": "Write", "arguments": {"path": path, "content": "found"}}]}
+    writes = turn("", call("Write", path=path, content="found"))
     about = {"summary": "It is done.", "artifacts": [{"type": "research", "path": path}]}
     meta = {"metadata": {"session_id": "{session_id}", "agent_type": "researcher"}}
     done, half = (turn(json.dumps({"status": status, **about, **meta})) for status in ("completed", "partial"))
@@ -144,14 +146,14 @@ def test_a_command_that_completed_keeps_its_outcome_and_its_task_when_it_is_gone
 
 @pytest.mark.rule("delegate.cancel")
 def test_a_run_that_waits_for_an_answer_is_cancelled_over_mcp(house):
-    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
-    model = house.script("m", talk(turn("", calls=[ask])))
+    ask = call("Ask", question="Which one?")
+    model = house.script("m", talk(turn("", ask)))
     assert house.run("delegate", "-t", "a=x", "--model", model, "--yes").returncode == 5
-    [call] = [entry["session_id"] for entry in entries(house) if entry["command"] == "delegate"]
+    [run] = [entry["session_id"] for entry in entries(house) if entry["command"] == "delegate"]
 
     async def main():
         async with here(house) as client:
-            return await client.call_tool("DelegateCancel", {"session_id": call})
+            return await client.call_tool("DelegateCancel", {"session_id": run})
 
     output = json.loads(text_of(asyncio.run(main())))
     assert (output["status"], [task["status"] for task in output["tasks"]]) == ("cancelled", ["cancelled"])

@@ -7,7 +7,9 @@ import unicodedata
 
 import pytest
 from mcp import MCPError
-from tests.interfaces.mcp.conftest import ERAS, entries, here, talk, tasks, text_of, turn, until
+from tests.support.command_house import entries, until
+from tests.support.mcp_clients import ERAS, here, tasks, text_of
+from tests.support.scripts import talk, turn
 from tests.tools.test_mcp_servers import configured
 
 from deputy.core.task import DelegateArguments

@@ -8,19 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interfaces.mcp.conftest import (
-    ERAS,
-    LEGACY,
-    MODERN,
-    TOKEN,
-    Wire,
-    entries,
-    serve_http,
-    talk,
-    tasks,
-    turn,
-    until,
-)
+from tests.support.command_house import entries, until
+from tests.support.mcp_clients import ERAS, LEGACY, MODERN, TOKEN, Wire, serve_http, tasks
+from tests.support.scripts import talk, turn
 
 A_CLIENT = str(Path(__file__).with_name("a_client.py"))
 SLOW = talk(turn("never said", delay_seconds=60), times=9)
@@ -33,7 +23,7 @@ def killed_in_the_middle(house, mode: str, url: str = "") -> list[int]:
     client = subprocess.Popen(
         [sys.executable, A_CLIENT, mode, url, TOKEN, call], cwd=house.workspace, stderr=subprocess.DEVNULL
     )
-    house._started.append(client)
+    house.started.append(client)
     until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]])
     started = Path(f"/proc/{client.pid}/task/{client.pid}/children").read_text().split()
     client.send_signal(signal.SIGKILL)
@@ -99,7 +89,7 @@ def test_a_server_that_is_killed_itself_leaves_the_same(house):
             [sys.executable, A_CLIENT, MODERN, url, TOKEN, json.dumps({"arguments": tasks("a")})],
             stderr=subprocess.DEVNULL,
         )
-        house._started.append(client)
+        house.started.append(client)
         until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]])
     assert client.wait(60) != 0
     until(lambda: statuses(house) == {"interrupted"})

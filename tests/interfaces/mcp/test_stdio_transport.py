@@ -9,18 +9,9 @@ import threading
 
 import pytest
 from mcp import Client
-from tests.interfaces.mcp.conftest import (
-    ERAS,
-    Wire,
-    a_moment,
-    entries,
-    stdio,
-    talk,
-    tasks,
-    text_of,
-    turn,
-    until,
-)
+from tests.support.command_house import a_moment, entries, until
+from tests.support.mcp_clients import ERAS, Wire, stdio, tasks, text_of
+from tests.support.scripts import talk, turn
 
 from deputy.interfaces.mcp import stdio_transport as stdio_transport
 from deputy.interfaces.mcp.server_state import Options, ServerState

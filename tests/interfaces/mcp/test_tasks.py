@@ -1,7 +1,9 @@
 """Calls as MCP tasks: a task is a run, by the same id."""
 
 import pytest
-from tests.interfaces.mcp.conftest import Wire, entries, talk, tasks, turn, until
+from tests.support.command_house import entries, until
+from tests.support.mcp_clients import Wire, tasks
+from tests.support.scripts import talk, turn
 
 KNOWS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 CAN_ASK = {**KNOWS, "elicitation": {}}

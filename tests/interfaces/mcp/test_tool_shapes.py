@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp import Client
-from tests.interfaces.mcp.conftest import ERAS, here, talk, tasks, text_of, turn
+from tests.support.mcp_clients import ERAS, here, tasks, text_of
+from tests.support.scripts import talk, turn
 
 from deputy.core.errors import Error
 from deputy.core.outcome import (
@@ -118,7 +119,10 @@ def official():
         yield client
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
+
+
+@few
 @given(
     results=st.lists(st.builds(Result, label=TEXT, outcome=OUTCOMES), min_size=1, max_size=3),
     form=st.sampled_from(["json", "markdown"]),
@@ -131,7 +135,7 @@ def test_the_results_of_all_outcomes_fit_the_schema(official, results, form):
     assert never_began == [not result.outcome.session_id for result in results]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@few
 @given(st.builds(RunStatusOutput, session_id=TEXT, status=WORDS, tasks=st.lists(SUBAGENTS, max_size=2).map(tuple)))
 def test_every_status_fits_the_schema(official, status):
     for tool in ("DelegateStart", "DelegateStatus", "DelegateResult", "DelegateCancel", "DelegateResume"):

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import fork_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +27,10 @@ class Shell:
         file.write_text(text)
 
     def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from deputy.interfaces.cli import main; main()", "agents", *arguments],
+        return fork_server.run(
+            [sys.executable, "-m", "deputy", "agents", *arguments],
             cwd=cwd or self.project,
-            env={**os.environ, "HOME": str(self.home), "PYTHONIOENCODING": "utf-8"},
+            env={**os.environ, "HOME": str(self.home)},
             capture_output=True,
             text=True,
             timeout=60,

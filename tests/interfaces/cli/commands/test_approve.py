@@ -6,8 +6,8 @@ import re
 import sys
 
 import pytest
-from tests.interfaces.conftest import Terminal
-from tests.interfaces.mcp.conftest import Wire, entries, until
+from tests.support.command_house import Terminal, entries, until
+from tests.support.mcp_clients import Wire
 
 from deputy.core.task import ALL_TOOLS
 

@@ -507,7 +507,7 @@ def test_whoever_is_to_outlive_its_terminal_does(house):
         answering(ScriptedTurn(text="x", calls=(NOTE,)), ScriptedTurn(text="Done.", delay_seconds=1))
     ) as server:
         arguments = ("delegate", "-t", "a=x", "--model", MODEL, "--yes", "--events", "-")
-        child = house.start(*arguments, deaf_to=signal.SIGHUP, **server.environ)
+        child = house.start(*arguments, ignores=signal.SIGHUP, **server.environ)
         while json.loads(child.stdout.readline())["event"] != "note":
             pass
         child.send_signal(signal.SIGHUP)

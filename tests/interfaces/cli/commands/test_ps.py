@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Raw
+from tests.support import fork_server
 
 from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded, Noted, Requested, Returned, Started
@@ -164,8 +165,8 @@ def test_a_home_that_is_not_there_is_empty_and_stays_away(name: str, home: Path)
 
 
 def run_deputy(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deputy.interfaces.cli import main; main()", *arguments]
-    return subprocess.run(command, env={**os.environ, "DEPUTY_HOME": str(home)}, capture_output=True, text=True)
+    command = [sys.executable, "-m", "deputy", *arguments]
+    return fork_server.run(command, env={**os.environ, "DEPUTY_HOME": str(home)}, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("arguments", [("ps",), ("errors", "--json"), ("prune",)])

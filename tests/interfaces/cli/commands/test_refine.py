@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import fork_server
 
 TURNS = {"conversations": [{"when": "An evaluator judges your work", "turns": [{"text": "one"}, {"text": "one two"}]}]}
 
@@ -27,10 +28,10 @@ def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def deputy(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return fork_server.run(
         [sys.executable, "-m", "deputy", *arguments],
         cwd=project,
-        env={**os.environ, "DEPUTY_HOME": str(project / "home"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
+        env={**os.environ, "DEPUTY_HOME": str(project / "home"), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -128,7 +129,7 @@ def test_who_stops_it_is_told_how_to_go_on(project: Path, number: int):
     turns = {"conversations": [{"turns": [{"text": "one"}, {"text": "two", "delay_seconds": 600.0}]}]}
     (project / "slow.json").write_text(json.dumps(turns))
     command = ["refine", "Count.", "--model", "script:slow.json", "--events", "events", "--evaluator-script"]
-    process = subprocess.Popen(
+    process = fork_server.Popen(
         [sys.executable, "-m", "deputy", *command, "grep", "-q", "two"],
         cwd=project,
         env={**os.environ, "DEPUTY_HOME": str(project / "home")},

@@ -6,21 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interfaces import conftest
-from tests.interfaces.mcp.conftest import entries, talk, turn, until
+from tests.support import command_house
+from tests.support.command_house import entries, until
+from tests.support.scripts import call, talk, turn
+
+from deputy.core.model_script import ScriptedCall, ScriptedTurn
 
 PARENT = "You work for a person"
 LABELS = ("one", "two", "three")
 
 
-def calls(tool: str) -> dict:
+def calls(tool: str) -> ScriptedCall:
     if tool == "Delegate":
         work = [{"label": label, "prompt": f"work of {label}"} for label in LABELS]
-        return {"name": tool, "arguments": {"tasks": work, "concurrency": 3}}
-    return {"name": tool, "arguments": {"requests": [{"type": one, "description": f"work of {one}"} for one in LABELS]}}
+        return call(tool, tasks=work, concurrency=3)
+    return call(tool, requests=[{"type": one, "description": f"work of {one}"} for one in LABELS])
 
 
-def script(house, *asks: dict, seconds: float = 0) -> str:
+def script(house, *asks: ScriptedTurn, seconds: float = 0) -> str:
     below = [talk(turn(f"done {one}", delay_seconds=seconds), when=f"work of {one}", times=9) for one in LABELS]
     return house.script("m", talk(*asks, turn("all said"), when=PARENT, times=9), *below)
 
@@ -39,11 +42,11 @@ def below(house) -> list[str]:
 @pytest.mark.rule("recover")
 @pytest.mark.parametrize("tool", ["Delegate", "Subtask"])
 def test_children_that_were_approved_before_a_kill_go_on_where_nobody_can_be_asked(house, tool):
-    model = script(house, turn("", calls=[calls(tool)]), seconds=60)
+    model = script(house, turn("", calls(tool)), seconds=60)
     process = house.start("run", "do it", "--yes", "--model", model)
     until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]][2:])
     run = killed(house, process)
-    script(house, turn("", calls=[calls(tool)]))
+    script(house, turn("", calls(tool)))
     resumed = house.run("resume", run, "--json")
     assert (resumed.returncode, json.loads(resumed.stdout)["report"]) == (0, "all said"), resumed
     assert below(house) == ["completed"] * 3
@@ -52,7 +55,7 @@ def test_children_that_were_approved_before_a_kill_go_on_where_nobody_can_be_ask
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("tool", ["Delegate", "Subtask"])
 def test_what_was_refused_before_a_kill_is_not_started_by_whoever_approves_the_rest(house, tool):
-    asks = turn("", calls=[calls(tool)])
+    asks = turn("", calls(tool))
     model = script(house, asks, turn("never said", delay_seconds=60))
     process = house.start("run", "do it", "--model", model)
     until(lambda: [entry for entry in entries(house) if entry["tool_calls"] == 1 and entry["under_way"]])
@@ -65,7 +68,7 @@ def test_what_was_refused_before_a_kill_is_not_started_by_whoever_approves_the_r
 
 @pytest.mark.rule("recover")
 def test_a_command_that_was_under_way_is_not_said_to_have_been_refused(house):
-    runs = turn("", calls=[{"name": "Run", "arguments": {"command": "echo begun >> ran; exec sleep 60"}}])
+    runs = turn("", call("Run", command="echo begun >> ran; exec sleep 60"))
     model = script(house, runs)
     process = house.start("run", "do it", "--yes", "--model", model)
     until((house.workspace / "ran").exists)
@@ -88,7 +91,7 @@ def test_a_command_that_was_under_way_is_not_said_to_have_been_refused(house):
     ],
 )
 def test_what_a_killed_run_had_asked_is_answered_from_any_terminal(house, before, option, started):
-    model = script(house, turn("", calls=[calls("Delegate")]))
+    model = script(house, turn("", calls("Delegate")))
     terminal = house.terminal("run", "do it", "--model", model)
     terminal.until("Go ahead? [y/N/d]")
     run = killed(house, terminal.process)
@@ -107,14 +110,14 @@ KILLED = Path(__file__).parents[3] / "project_tasks" / "killed.py"
 TOOL_CALLS, CALL, CLAIM = "deputy.engine.tool_calls", "deputy.engine.call", "deputy.project_tasks.claim"
 
 
-def runs(text: str) -> dict:
-    return turn("", calls=[{"name": "Run", "arguments": {"command": f"echo {text} >> ran"}}])
+def runs(text: str) -> ScriptedTurn:
+    return turn("", call("Run", command=f"echo {text} >> ran"))
 
 
 def killed_after_yes(house, monkeypatch, stage: tuple[str, str, str], *arguments: str) -> str:
     """A command whose process is killed at a stage after a person said yes; its run."""
     with monkeypatch.context() as patched:
-        patched.setattr(conftest, "DEPUTY", (sys.executable, str(KILLED), *stage))
+        patched.setattr(command_house, "DEPUTY", (sys.executable, str(KILLED), *stage))
         terminal = house.terminal(*arguments)
     terminal.until("Go ahead? [y/N/")
     assert not (house.workspace / "ran").exists()
@@ -185,7 +188,7 @@ def test_a_task_command_approved_before_a_kill_claims_its_task_once(house, tmp_p
     path = ".deputy/work/001_one/report.md"
     form = {"status": "completed", "summary": "It is done.", "artifacts": [{"type": "research", "path": path}]}
     form["metadata"] = {"session_id": "{session_id}", "agent_type": "researcher"}
-    writes = turn("", calls=[{"name": "Write", "arguments": {"path": path, "content": "found"}}])
+    writes = turn("", call("Write", path=path, content="found"))
     model = house.script("m", talk(writes, turn(json.dumps(form)), when="Task: 1\n", times=9))
     run = killed_after_yes(house, monkeypatch, stage, "research", "One", "--model", model)
     resumed = house.run("resume", run, "--json")

@@ -2,7 +2,7 @@ import json
 import re
 
 import pytest
-from tests.interfaces.mcp.conftest import entries, until
+from tests.support.command_house import entries, until
 
 DELEGATE = {
     "name": "Delegate",

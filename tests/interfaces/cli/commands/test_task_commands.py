@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.interfaces.mcp.conftest import entries
+from tests.support.command_house import entries
 
 GIT = ("git", "-c", "user.name=x", "-c", "user.email=x@localhost")
 

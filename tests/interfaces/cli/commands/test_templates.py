@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import fork_server
 
 VERIFY = (
     "---\ntype: verification\ndescription: Check that code is right.\ninputs:\n  code: string\n---\nRead {{code}}.\n"
@@ -26,10 +27,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return fork_server.run(
         [sys.executable, "-m", "deputy", "templates", *arguments],
         cwd=project,
-        env={**os.environ, "HOME": str(project.parent / "home"), "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, "HOME": str(project.parent / "home")},
         capture_output=True,
         text=True,
         timeout=60,

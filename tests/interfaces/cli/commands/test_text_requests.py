@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
+from tests.support import fork_server
 from tests.support.programs import FakePrograms, install_fake_programs
 
 from deputy.core.model_script import ScriptedTurn
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
 
 TEXT = "Intro.\n\nPlease delegate this to opus: check src/auth.py with the list in docs/list.md. Return a table.\n"
 REQUEST = "Use a subagent to paint the fence.\n\n"
-RUN = "from deputy.interfaces.cli import main; main()"
 
 
 @pytest.fixture
 def deputy(tmp_path: Path):
     def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
         content = stdin.encode() if isinstance(stdin, str) else stdin
-        done = subprocess.run(
-            [sys.executable, "-c", RUN, "detect", *arguments],
+        done = fork_server.run(
+            [sys.executable, "-m", "deputy", "detect", *arguments],
             input=content,
             capture_output=True,
             cwd=tmp_path,

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
-from tests.interfaces.mcp.conftest import entries, until
+from tests.support.command_house import entries, until
 
 from deputy import run_sync
 from deputy.core.conversation import TokenUsage

@@ -1,0 +1,235 @@
+# pyright: basic
+"""Processes that run `deputy`, forked from one that has imported it: real processes, without a second of imports each.
+
+`Popen` and `run` are those of `subprocess`. Another command than `python -m deputy`, and one whose environment changes
+how Python starts, is executed as usual.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+from typing import Any, NoReturn
+
+PRELOADED = (
+    "deputy.interfaces.mcp.server",
+    "deputy.interfaces.mcp.http_transport",
+    "deputy.interfaces.mcp.stdio_transport",
+    "deputy.client",
+    "deputy.models.anthropic",
+    "deputy.models.script_model",
+    "deputy.project_tasks.orchestrator",
+    "rich.live",
+    "rich.markdown",
+)
+_SIZE = struct.Struct("I")
+_STATUS = struct.Struct("i")
+
+
+class Popen(subprocess.Popen[Any]):
+    """A process; with `terminal`, its standard input becomes the terminal of a session of its own."""
+
+    def __init__(
+        self, args: Any, *, terminal: bool = False, ignores: signal.Signals | None = None, **options: Any
+    ) -> None:
+        self._prepared = {"terminal": terminal, "ignores": int(ignores) if ignores else 0}
+        self._status: int | None = None
+        super().__init__(args, start_new_session=terminal, preexec_fn=lambda: _prepare(self._prepared), **options)
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        cwd, env, read, write, error = rest[4], rest[5], rest[9], rest[12], rest[14]
+        ours = dict(os.environ) if env is None else env
+        argv = _deputy_arguments([os.fspath(word) for word in args], ours)
+        if argv is None:
+            super()._execute_child(args, *rest)  # pyright: ignore[reportAttributeAccessIssue]
+            return
+        order = {**self._prepared, "argv": argv, "cwd": os.fspath(cwd or "."), "env": ours}
+        given = [fd if fd != -1 else standard for standard, fd in enumerate((read, write, error))]
+        self.pid, self._status = _server().fork(order, given)
+        self._child_created = True
+        self._close_pipe_fds(*rest[9:15])  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._status is None:
+            return super()._try_wait(wait_flags)  # pyright: ignore[reportAttributeAccessIssue]
+        if wait_flags & os.WNOHANG and not select.select([self._status], [], [], 0)[0]:
+            return 0, 0
+        status = os.read(self._status, _STATUS.size)
+        assert status, "the fork server is gone"
+        os.close(self._status)
+        return self.pid, _STATUS.unpack(status)[0]
+
+    def _internal_poll(self, *arguments: Any, **more: Any) -> int | None:
+        if self._status is None:
+            return super()._internal_poll(*arguments, **more)  # pyright: ignore[reportAttributeAccessIssue]
+        if self.returncode is None:
+            pid, status = self._try_wait(os.WNOHANG)
+            if pid:
+                self._handle_exitstatus(status)  # pyright: ignore[reportAttributeAccessIssue]
+        return self.returncode
+
+
+def run(
+    args: Any, *, input: Any = None, capture_output: bool = False, timeout: float = 60, check: bool = False, **more: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Run a command to its end."""
+    if input is not None:
+        more["stdin"] = subprocess.PIPE
+    if capture_output:
+        more["stdout"] = more["stderr"] = subprocess.PIPE
+    with Popen(args, **more) as process:
+        try:
+            output, errors = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    ended = subprocess.CompletedProcess(args, process.returncode, output, errors)
+    if check:
+        ended.check_returncode()
+    return ended
+
+
+def _prepare(prepared: dict[str, Any]) -> None:
+    """Signals as on a new terminal: the tests' own process may ignore that its terminal was closed."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if prepared["ignores"]:
+        signal.signal(prepared["ignores"], signal.SIG_IGN)
+    if prepared["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _deputy_arguments(args: list[str], env: dict[str, str]) -> list[str] | None:
+    """The arguments of `python -m deputy`, or None for a command that only a new process can run."""
+    changed = {name for name in {*env, *os.environ} if env.get(name) != os.environ.get(name)}
+    if args[0] != sys.executable or any(name.startswith(("PYTHON", "LD_", "LC_", "LANG")) for name in changed):
+        return None
+    return args[3:] if args[1:3] == ["-m", "deputy"] else None
+
+
+class _Server:
+    """The process that forks."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, __file__, str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+
+    def fork(self, order: dict[str, Any], given: list[int]) -> tuple[int, int]:
+        """Fork with these standard streams; the process's id, and where its status will be written."""
+        body = json.dumps(order).encode("utf-8", "surrogateescape")
+        reading, writing = os.pipe()
+        socket.send_fds(self._socket, [_SIZE.pack(len(body))], [*given, writing])
+        os.close(writing)
+        self._socket.sendall(body)
+        answer = self._socket.recv(_SIZE.size, socket.MSG_WAITALL)
+        assert answer, "the fork server could not import what it preloads"
+        return _SIZE.unpack(answer)[0], reading
+
+
+_started: list[_Server] = []
+
+
+def _server() -> _Server:
+    if not _started:
+        _started.append(_Server())
+    return _started[0]
+
+
+# --- in the process that forks ----------------------------------------------------------------------------------------
+
+
+def _serve(control: socket.socket) -> dict[str, Any]:
+    """Fork on demand and write how each child ended; in a child, what it is to run."""
+    ended: dict[int, tuple[int, int]] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd != control.fileno():
+                poll.unregister(fd)
+                pid, status = ended.pop(fd)
+                with contextlib.suppress(OSError):
+                    os.write(status, _STATUS.pack(os.waitpid(pid, 0)[1]))
+                os.close(status)
+                os.close(fd)
+                continue
+            head, ancillary, _, _ = control.recvmsg(_SIZE.size, socket.CMSG_SPACE(16))
+            if not head:
+                sys.exit()
+            fds = array.array("i", ancillary[0][2])
+            (size,) = _SIZE.unpack(head)
+            body = bytearray()
+            while len(body) < size:
+                body += control.recv(size - len(body))
+            pid = os.fork()
+            if not pid:
+                return _become(json.loads(body.decode("utf-8", "surrogateescape")), list(fds))
+            for given in fds[:3]:
+                os.close(given)
+            watched = os.pidfd_open(pid)
+            ended[watched] = pid, fds[3]
+            poll.register(watched, select.POLLIN)
+            control.sendall(_SIZE.pack(pid))
+
+
+def _become(order: dict[str, Any], given: list[int]) -> dict[str, Any]:
+    """Make a forked process what a new one would be."""
+    # Above the standard streams first: one of those given may itself be 0, 1 or 2.
+    for standard, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in given[:3]]):
+        os.dup2(fd, standard)
+    os.closerange(3, 256)
+    if order["terminal"]:
+        os.setsid()
+    _prepare(order)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        old = getattr(sys, f"__{name}__")
+        fresh: Any = os.fdopen(fd, mode, encoding=old.encoding, errors=old.errors)
+        if mode == "w":
+            by_line = name == "stderr" or os.isatty(fd)
+            fresh.reconfigure(line_buffering=by_line, write_through=old.write_through)
+        setattr(sys, name, fresh)
+        setattr(sys, f"__{name}__", fresh)
+    return order
+
+
+def main() -> NoReturn:
+    import gc
+    import importlib
+
+    import click
+
+    import deputy.__main__ as program
+    from deputy.interfaces.cli import COMMANDS
+    from deputy.interfaces.cli import deputy as group
+
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for name in COMMANDS:
+        group.get_command(click.Context(group), name)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    order = _serve(control)
+    sys.argv = [program.__file__, *order["argv"]]
+    sys.path[0] = order["cwd"]
+    program.main()
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()
