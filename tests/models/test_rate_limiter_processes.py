@@ -1,6 +1,7 @@
 """Real processes that ask one provider with one key: together they keep to its limit, whichever of them die."""
 
 import asyncio
+import os
 import signal
 import sqlite3
 import sys
@@ -174,10 +175,20 @@ async def test_a_killed_process_gives_its_slots_back(tmp_path):
     assert busy.thrown_back == 1
 
 
+def stop_between_writes(home: Path, pid: int) -> None:
+    """Stop a process while this one has the write lock: stopped with it, it would keep all others from writing."""
+    with closing(sqlite3.connect(home / "journal.db", timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        os.kill(pid, signal.SIGSTOP)
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            os.sched_yield()
+        connection.execute("ROLLBACK")
+
+
 @pytest.mark.rule("governor")
 async def test_a_stopped_process_does_not_keep_its_slots_and_goes_on_when_it_wakes(tmp_path):
     async with one_has_the_only_slot(tmp_path / "home") as (busy, holder, other):
-        holder.send_signal(signal.SIGSTOP)
+        stop_between_writes(tmp_path / "home", holder.pid)
         await until(lambda: busy.under_way == 2)
         busy.may_answer.set()
         assert await told(other) == DONE
