@@ -4,10 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from anthropic import AsyncAnthropic
-from google import genai
-from google.genai import errors as google_errors
-from google.genai import types as google_types
 from openai import AsyncOpenAI
 
 from deputy.core.conversation import (
@@ -36,6 +32,7 @@ from deputy.testing.faults import mangles
 # How google-genai makes its own aiohttp session is its business.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
+# Two of the SDKs are imported where they are used: each takes seconds, and only one worker of several needs them.
 STREAMS = Path(__file__).parent / "streams"
 SYSTEM = "You are careful — vraiment."
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -99,6 +96,8 @@ def settings(*, thinking=False):
 
 
 async def ask_anthropic(url, *, thinking):
+    from anthropic import AsyncAnthropic
+
     cached = {"type": "ephemeral"}
     more = (
         {"thinking": {"type": "enabled", "budget_tokens": 3072}, "tool_choice": {"type": "auto"}}
@@ -266,6 +265,9 @@ async def ask_chat(url, *, thinking):
 
 
 async def ask_google(url, *, thinking):
+    from google import genai
+    from google.genai import types as google_types
+
     part, content = google_types.Part, google_types.Content
     more = (
         {
@@ -381,6 +383,8 @@ def as_google_names_it(kind, fields):
 
 def in_one_spelling(body):
     """A request of Google's SDK with the two types spelled as in JSON; nothing else in it is touched."""
+    from google.genai import types as google_types
+
     tools, generation = body["tools"], body["generationConfig"]
     declared = [as_google_names_it(google_types.FunctionDeclaration, d) for d in tools[0]["functionDeclarations"]]
     body = {**body, "tools": [{**tools[0], "functionDeclarations": declared}, *tools[1:]]}
@@ -427,6 +431,8 @@ def as_google_reads_it(stream):
 
 @pytest.mark.parametrize("mangled", [lambda s: s, lambda s: s.replace(KEEP_ALIVE, b"").replace(b"\n", b"\r")])
 async def test_google_s_sdk_cannot_read_comments_and_lone_returns(mangled):
+    from google.genai import errors as google_errors
+
     stream = (STREAMS / "google.sse").read_bytes()
     assert KEEP_ALIVE in stream
     turn = ScriptedTurn(faults=("theirs",))
