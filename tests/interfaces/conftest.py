@@ -1,1 +1,3 @@
-from tests.support.command_house import house as house
+from tests.support.command_house import Terminal, house
+
+__all__ = ["Terminal", "house"]

@@ -168,12 +168,12 @@ class House:
         messages = [ended[key].message for key in in_order]
         return [msgspec.json.decode(message)["content"] for message in messages if message is not msgspec.UNSET]
 
-    def resume(self, session_id: str, answer: str | None = None) -> Outcome:
+    def resume(self, session_id: str, answer: str | None = None, **more: Any) -> Outcome:
         """The outcome of another round."""
 
         async def go() -> Outcome:
             async with self.open() as runtime:
-                await runtime.engine.resume(session_id, answer)
+                await runtime.engine.resume(session_id, answer, **more)
                 return await runtime.engine.result(session_id)
 
         return asyncio.run(go())
