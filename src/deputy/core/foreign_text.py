@@ -6,13 +6,13 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from deputy.core.visible_text import without_blanks, without_invisible
+from deputy.core.visible_text import UNSEEN, without_blanks, without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from re import Match, Pattern
 
-MOST_HIDDEN = 4096
+MOST_HIDDEN = 512
 """The longest sequence that is removed with its content; of a longer one only the control characters are removed."""
 
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
@@ -20,6 +20,11 @@ _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
 _WORDS = rf"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]{{0,{MOST_HIDDEN}}}"
 _COMMAND = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
 _ESCAPED = r"\x1b[ -/]{0,8}"
+_HEX = "[0-9a-fA-F]"
+_QUOTED_ESCAPE = "(?:x|u00|U000000)1[bB]"
+"""The escape character, escaped itself, after its backslash."""
+_QUOTED_STRING = rf"{_QUOTED_ESCAPE}[\]PX^_][^\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]{{0,{MOST_HIDDEN}}}+"
+_QUOTED_COMMAND = rf"{_QUOTED_ESCAPE}\[[0-?]{{0,64}}[ -/]{{0,8}}"
 
 
 def plain(text: str) -> str:
@@ -31,17 +36,49 @@ def plain(text: str) -> str:
 
 def unsplit(text: str) -> str:
     """The text without what could split a word unseen: invisible characters, raw or escaped (`\\u200b`), and blanks."""
-    raw = _escaped().sub(_unescaped, text) if "\\" in text else text
-    is_visible = raw.isascii() and raw.replace("\n", "").replace("\t", "").isprintable()
-    return raw if is_visible else without_blanks(plain(raw))
+    seen, at = "", 0
+    for found in unseen(text):
+        seen += text[at : found.start()]
+        at = found.end()
+    return seen + text[at:]
 
 
-def _unescaped(found: Match[str]) -> str:
-    """The character of an escape sequence if it is invisible, else the sequence."""
-    high, low, code = found.groups()
-    number = int(code, 16) if code else 0x10000 + (int(high, 16) - 0xD800) * 0x400 + int(low, 16) - 0xDC00
-    letter = chr(min(number, sys.maxunicode))
-    return found[0] if without_blanks(without_invisible(letter)) else letter
+def unseen(text: str) -> list[Match[str]]:
+    """What `unsplit` removes, in order; see `has_text`."""
+    if is_visible(text):
+        return []
+    pattern = _invisible() if _unseen().search(text) else _quoted()
+    return [found for found in pattern.finditer(text) if _is_unseen(found)]
+
+
+def unfinished(text: str) -> int:
+    """Where a sequence begins that the text does not finish."""
+    begun = _unfinished().search(text, max(0, len(text) - MOST_HIDDEN - 32))
+    return len(text) if begun is None else begun.start()
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text is plain ASCII without backslashes: `unsplit` removes nothing from it."""
+    if not text.isascii() or "\\" in text:
+        return False
+    return text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def has_text(found: Match[str]) -> bool:
+    """Whether a match is a sequence for the terminal with text inside."""
+    groups = found.groupdict()
+    return bool(groups.get("string") or groups["quoted"])
+
+
+def _is_unseen(found: Match[str]) -> bool:
+    """Whether a match is invisible; an escaped character may be visible."""
+    if found["low"]:
+        number = 0x10000 + (int(found["high"], 16) - 0xD800) * 0x400 + int(found["low"], 16) - 0xDC00
+    elif found["code"]:
+        number = int(found["code"], 16)
+    else:
+        return True
+    return not without_blanks(without_invisible(chr(min(number, sys.maxunicode))))
 
 
 def plain_data(value: Any) -> Any:
@@ -66,8 +103,7 @@ class PlainStream:
     def feed(self, piece: str) -> str:
         """The text that can be shown now."""
         text = self._held + piece
-        begun = _unfinished().search(text, max(0, len(text) - MOST_HIDDEN - 3))
-        end = len(text) if begun is None else begun.start()
+        end = unfinished(text)
         self._held = text[end:]
         return plain(text[:end])
 
@@ -78,16 +114,6 @@ class PlainStream:
 
 
 @cache
-def _escaped() -> Pattern[str]:
-    """A character as Python or JSON escapes it; JSON writes some as a pair."""
-    import re
-
-    pair = r"u(d[89ab][0-9a-f]{2})\\{1,8}u(d[c-f][0-9a-f]{2})"
-    code = r"((?-i:(?<=x))[0-9a-f]{2}|(?-i:(?<=u))[0-9a-f]{4}|(?-i:(?<=U))[0-9a-f]{8})"
-    return re.compile(rf"(?i)\\{{1,8}}(?:{pair}|[xu]{code})")
-
-
-@cache
 def _sequence() -> Pattern[str]:
     import re
 
@@ -95,10 +121,40 @@ def _sequence() -> Pattern[str]:
 
 
 @cache
+def _unseen() -> Pattern[str]:
+    import re
+
+    return re.compile(UNSEEN)
+
+
+@cache
+def _quoted() -> Pattern[str]:
+    """What cannot be seen, escaped as Python or JSON does it; it begins with a letter, which makes the search fast."""
+    import re
+
+    pair = rf"u(?P<high>[dD][89abAB]{_HEX}{{2}})\\{{1,8}}u(?P<low>[dD][c-fC-F]{_HEX}{{2}})"
+    code = rf"[xuU](?P<code>(?<=x){_HEX}{{2}}|(?<=u){_HEX}{{4}}|(?<=U){_HEX}{{8}})"
+    string = rf"{_QUOTED_STRING}\\{{1,8}}(?:(?:x|u00|U000000)07|{_QUOTED_ESCAPE}\\{{1,2}})"
+    return re.compile(rf"\\\\{{0,7}}(?:(?P<quoted>{string})|{_QUOTED_COMMAND}[@-~]|{pair}|{code})")
+
+
+@cache
+def _invisible() -> Pattern[str]:
+    """The same, or raw."""
+    import re
+
+    string = rf"{_STRING}{_WORDS}(?:\x07|\x9c|\x1b\\)"
+    return re.compile(rf"(?P<string>{string})|{_COMMAND}[@-~]|{_ESCAPED}[0-~]|{UNSEEN}|{_quoted().pattern}")
+
+
+@cache
 def _unfinished() -> Pattern[str]:
     import re
 
-    return re.compile(rf"(?:{_STRING}{_WORDS}\x1b?|{_COMMAND}|{_ESCAPED})\Z")
+    high = rf"u[dD][89abAB]{_HEX}{{2}}(?:\\{{1,8}}(?:u{_HEX}{{0,3}})?)?"
+    string = rf"{_QUOTED_STRING}(?:\\{{1,8}}(?:[xuU]{_HEX}{{0,8}}\\?)?)?"
+    begun = rf"x{_HEX}?|u{_HEX}{{0,3}}|U{_HEX}{{0,7}}|{high}|{_QUOTED_ESCAPE}|{_QUOTED_COMMAND}|{string}"
+    return re.compile(rf"(?:{_STRING}{_WORDS}\x1b?|{_COMMAND}|{_ESCAPED}|(?<!\x1b)\\{{1,8}}(?:{begun})?)\Z")
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ _BLANKS = (
 )
 """Fillers, blank signs and variation selectors: printable by category, but invisible."""
 
+UNSEEN = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_FORMATS}{_SEPARATORS}{_BLANKS}{_JOINERS}]"
+"""A pattern of one invisible character; line ends and tabs are visible."""
+
 
 def without_invisible(text: str) -> str:
     """The text without control, format and direction characters; line ends, tabs and joiners stay."""

@@ -104,3 +104,40 @@ def test_a_known_value_may_be_a_whole_file(step: int) -> None:
     text = f"before {value} after"
     shown = streamed(Redactor([value]), [text[at : at + step] for at in range(0, len(text), step)])
     assert shown == f"before {MARK} after"
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.rule("text.visible")
+@pytest.mark.parametrize(
+    "hidden",
+    ["\u200b", "\u202e", "\x00", "\x1b[1m", "\u3164", "\\u200b", "\\\\u200b", "\\x00", "\\U000e0041", "\\ud834\\udd59",
+     "\\u001b[1m", "\x1b]0;title\x07", "\\x1b]0;title\\x07"],
+)  # fmt: skip
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_an_invisible_character_raw_or_escaped_splits_no_secret_of_a_stream(hidden: str, step: int) -> None:
+    value = KNOWN[1]
+    for line in (
+        f"pass{hidden}word=hunter{hidden}2",
+        f"{hidden}sk-ant-{made_up(9)}{hidden}{made_up(20)}",
+        f"{value[:9]}{hidden}{value[9:]}",
+    ):
+        text = f"a{hidden}b {line} c{hidden}d"
+        shown = streamed(KNOWING, [text[at : at + step] for at in range(0, len(text), step)])
+        assert shown == KNOWING.redact(text)
+        name = "password=" if "=" in line else ""
+        assert unsplit(shown) == f"ab {name}{MARK} cd"
+        # What stands beside a secret stays as it was, but for a terminal's sequence with text in it.
+        assert shown.startswith("ab" if "title" in hidden else f"a{hidden}b ")
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b]0;password=hunter2\x07", "\x1bPpassword=hunter2\x1b\\", "\x9dpassword=hunter2\x9c",
+     "\x1b]0;password=hunter2", "\\x1b]0;password=hunter2\\x07", f"\x1b]8;;{KNOWN[1]}\x07link", "\x1b[1234567890123m"],
+)  # fmt: skip
+def test_a_sequence_for_the_terminal_carries_no_secret(text: str) -> None:
+    redactor = Redactor([*KNOWN, "1234567890123"])
+    whole = redactor.redact(f"a{text}b")
+    assert whole == streamed(redactor, [*f"a{text}b"])
+    assert not [secret for secret in ("hunter2", KNOWN[1], "1234567890123") if secret in whole]

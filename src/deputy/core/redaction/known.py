@@ -24,90 +24,43 @@ class KnownValues:
         self._values = {value.strip() for value in values}
 
     @cached_property
-    def spellings(self) -> tuple[str, ...]:
+    def _spellings(self) -> tuple[str, ...]:
         """All texts to hide, short ones first."""
-        # A text may be searched without its invisible characters.
+        # A text is searched without its invisible characters, but an encoded value has them.
         values = {spelling for value in self._values if is_known_secret(value) for spelling in (value, unsplit(value))}
-        pieces = (piece for value in values for piece in _pieces(value))
+        pieces = {value[at : at + _PIECE] for value in values for at in _piece_starts(len(value))}
         return tuple(sorted({spelling for piece in pieces for spelling in _spellings(piece)}, key=len))
 
     @cached_property
-    def beginnings(self) -> dict[str, tuple[str, ...]]:
+    def _beginnings(self) -> dict[str, tuple[str, ...]]:
         """All proper prefixes of the spellings by their last character, longest first."""
         found: dict[str, set[str]] = {}
-        for spelling in self.spellings:
+        for spelling in self._spellings:
             for length in range(1, len(spelling)):
                 found.setdefault(spelling[length - 1], set()).add(spelling[:length])
         return {last: tuple(sorted(some, key=len, reverse=True)) for last, some in found.items()}
 
-    def occur_in(self, text: str) -> bool:
-        """Whether a text has one of them."""
-        for spelling in self.spellings:
-            if len(spelling) > len(text):
-                return False
-            if spelling in text:
-                return True
-        return False
-
-
-class KnownFilter:
-    """Replaces known values in a text that comes in chunks."""
-
-    def __init__(self, known: KnownValues, mark: str) -> None:
-        self._known = known
-        self._mark = mark
-        self._held = ""
-        self._hidden = 0
-        """How many of the held characters belong to a value whose mark is already shown."""
-
-    @property
-    def held(self) -> int:
-        """How many characters are held back."""
-        return len(self._held)
-
-    def feed(self, chunk: str, *, final: bool = False) -> str:
-        """The text that can be shown after this chunk."""
-        text = self._held + chunk
-        hold = len(text) if final else self._hold_from(text)
-        shown: list[str] = []
-        at = self._hidden
-        covered = 0
-        for start, end in self._hits(text):
-            if start >= hold:
+    def spans(self, text: str, at: int = 0) -> list[tuple[int, int]]:
+        """The places of known values in a text from here on, not in order."""
+        found: list[tuple[int, int]] = []
+        for spelling in self._spellings:
+            if len(spelling) > len(text) - at:
                 break
-            # Values that overlap have one mark.
-            if start >= max(at, covered):
-                shown += (text[at:start], self._mark)
-            covered = max(covered, end)
-            at = max(at, end)
-        shown.append(text[at:hold])
-        self._held, self._hidden = text[hold:], max(0, at - hold)
-        return "".join(shown)
+            start = text.find(spelling, at)
+            while start >= 0:
+                found.append((start, start + len(spelling)))
+                start = text.find(spelling, start + 1)
+        return found
 
-    def _hits(self, text: str) -> list[tuple[int, int]]:
-        hits: list[tuple[int, int]] = []
-        for spelling in self._known.spellings:
-            if len(spelling) > len(text):
-                break
-            at = text.find(spelling)
-            while at >= 0:
-                hits.append((at, at + len(spelling)))
-                at = text.find(spelling, at + 1)
-        return sorted(hits)
-
-    def _hold_from(self, text: str) -> int:
-        """The start of the end of a text that may become a known value."""
-        beginnings = self._known.beginnings.get(text[-1:], ())
+    def begun(self, text: str) -> int:
+        """The length of the end of a text that may become a known value."""
+        beginnings = self._beginnings.get(text[-1:], ())
         # One call excludes most texts.
-        held = next(len(word) for word in beginnings if text.endswith(word)) if text.endswith(beginnings) else 0
-        return len(text) - held
+        return next(len(word) for word in beginnings if text.endswith(word)) if text.endswith(beginnings) else 0
 
 
-def _pieces(value: str) -> Iterable[str]:
-    if len(value) <= _PIECE:
-        return (value,)
-    starts = range(0, len(value) - _PIECE, _PIECE - _OVERLAP)
-    return (*(value[at : at + _PIECE] for at in starts), value[-_PIECE:])
+def _piece_starts(length: int) -> Iterable[int]:
+    return (0,) if length <= _PIECE else (*range(0, length - _PIECE, _PIECE - _OVERLAP), length - _PIECE)
 
 
 def _spellings(value: str) -> set[str]:
@@ -124,9 +77,7 @@ def _spellings(value: str) -> set[str]:
         standard = b64encode(b"\0" * offset + data).decode()[first:end]
         found |= {standard, standard.replace("+", "-").replace("/", "_")}
     once = {dumps(value, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
-    found |= (
-        once | {text.replace("/", "\\/") for text in once} | {dumps(text, ensure_ascii=False)[1:-1] for text in once}
-    )
+    found |= once | {text.replace("/", "\\/") for text in once} | {dumps(x, ensure_ascii=False)[1:-1] for x in once}
     for encoded in (quote(data, safe=""), quote(data), quote_plus(data)):
         found |= {encoded, re.sub("%..", lambda escape: escape[0].lower(), encoded)}
     return {spelling for spelling in found if len(spelling) >= LEAST_KNOWN}

@@ -27,17 +27,11 @@ class Redactor:
 
     def redact(self, text: str, *, is_cut: bool = False) -> str:
         """The text without its secrets; of a text that is cut, without an end that may be half of one."""
-        clean, seen = self._redact_as_it_is(text, is_cut), unsplit(text)
-        if seen == text:
-            return clean
-        # An invisible character, raw or escaped, must not split a name or a secret.
-        clean_seen = self._redact_as_it_is(seen, is_cut)
-        return clean if clean_seen == unsplit(clean) else clean_seen
+        return self.stream().feed(text, final=not is_cut) if is_cut or self._may_change(text) else text
 
-    def _redact_as_it_is(self, text: str, is_cut: bool) -> str:
-        if not is_cut and not may_hold_secret(text) and not self._known.occur_in(text):
-            return text
-        return self.stream().feed(text, final=not is_cut)
+    def _may_change(self, text: str) -> bool:
+        # A sequence for the terminal may have a secret inside.
+        return any(may_hold_secret(one) or self._known.spans(one) for one in {text, unsplit(text)})
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
@@ -108,8 +102,8 @@ class Redactor:
     def _shows_nothing(self, text: str) -> bool:
         # Without escapes and invisible characters, the encoded text shows every secret.
         is_plain = not any(escape in text for escape in _ESCAPES) and unsplit(text) == text
-        return is_plain and not may_hold_secret(text) and not self._known.occur_in(text)
+        return is_plain and not self._may_change(text)
 
     def stream(self) -> RedactingStream:
-        """A stream that hides what `redact` hides in text without invisible characters, whatever its chunks are."""
+        """A stream that hides what `redact` hides, whatever its chunks are."""
         return RedactingStream(self._known)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from functools import cache
+from typing import TYPE_CHECKING
 
+from deputy.core.foreign_text import has_text, is_visible, unfinished, unseen
 from deputy.core.redaction.forms import LOOK_BACK, TRIGGER_PATTERNS, TRIGGERS, Found, compiled, find_form
-from deputy.core.redaction.known import KnownFilter, KnownValues
 from deputy.core.redaction.vendors import SHAPES, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deputy.core.redaction.known import KnownValues
 
 MARK = "[redacted]"
 """What replaces a secret."""
@@ -27,53 +34,121 @@ _RARE_FIRST = '~|?&;zqxjkvw0123456789:=_-/.bgpfycmuldhrsnioat"e\\'
 
 
 class RedactingStream:
-    """Redacts a text that comes in chunks; the result does not depend on the chunks."""
+    """Redacts a text that comes in chunks; the result does not depend on the chunks.
+
+    Invisible characters, raw or escaped, are taken out before a text is judged, and put back beside what stays.
+    """
 
     def __init__(self, known: KnownValues) -> None:
-        self._filter = KnownFilter(known, MARK)
-        self._context = ""
-        self._held = ""
+        self._known = known
+        self._text = ""
+        """The text that was judged but may be needed again, and the text held back."""
+        self._at = 0
+        """Where the text held back begins."""
+        self._known_to = 0
+        """Up to here known values are masked."""
+        self._gaps: deque[tuple[int, str]] = deque()
+        """Invisible characters in the text held back, each with its place."""
+        self._raw = ""
+        """The beginning of an escape sequence."""
         self._value = ""
         """The pattern of the hidden value at the end of the text so far."""
 
     @property
     def held(self) -> int:
         """How many characters are held back, because they may become a secret."""
-        return self._filter.held + len(self._held)
+        return len(self._raw) + len(self._text) - self._at
 
     def feed(self, chunk: str, *, final: bool = False) -> str:
         """The redacted text that can be shown after this chunk."""
-        text = self._context + self._held + self._filter.feed(chunk, final=final)
+        text = self._text = self._text + self._seen(chunk, final)
+        known = sorted(self._known.spans(text, self._known_to), reverse=True)
+        text = _masked(text, reversed(known)) if known else text
         folded = fold(text)
-        at = look_from = len(self._context)
+        begun = len(text) + 1 if final else len(text) - self._known.begun(self._text)
+        at = look_from = self._at
         safe = len(text) if final else len(text) - LOOK_AHEAD
         shown: list[str] = []
         while True:
             if self._value:
                 end = _match_end(self._value, text, at, len(text))
-                if end > safe:
+                if end > safe or end >= begun:
                     at = hold = _match_end(self._value, text, at, max(at, safe))
                     break
                 at = look_from = end
                 self._value = ""
+            while known and known[-1][1] <= at:
+                known.pop()
             trigger = _next_trigger(folded, look_from)
-            if trigger is None or trigger > safe:
-                hold = _word_start(text, len(text) if trigger is None else trigger, at)
+            if known and known[-1][0] <= (len(text) if trigger is None else trigger):
+                start, end = known.pop()
+                # A part of it may be hidden already.
+                shown += (self._shown(at, start), MARK) if start >= at else ()
+                at = look_from = end
+                continue
+            if trigger is None or trigger > safe or trigger >= begun:
+                hold = min(begun, _word_start(text, len(text) if trigger is None else trigger, at))
                 break
             found = _find(text, trigger)
             look_from = trigger + 1
             if found is not None:
-                shown += (text[at : found.start], MARK)
+                shown += (self._shown(at, found.start), MARK)
                 at = look_from = found.end
                 self._value = found.rest
-        hold = len(text) if final else hold
-        shown.append(text[at:hold])
-        self._context, self._held = text[max(0, hold - LOOK_BACK) : hold], text[hold:]
+        hold = len(text) + 1 if final else max(at, hold)
+        shown.append(self._shown(at, hold))
+        known_to = min(hold, begun, known[-1][0] if known else hold)
+        kept = max(0, min(hold - LOOK_BACK, known_to))
+        self._text, self._at = text[kept:known_to] + self._text[known_to:], hold - kept
+        self._known_to = known_to - kept
+        if self._gaps:
+            self._gaps = deque((place - kept, gap) for place, gap in self._gaps if place >= hold)
         return "".join(shown)
 
     def flush(self) -> str:
         """The rest of the text."""
         return self.feed("", final=True)
+
+    def _seen(self, chunk: str, final: bool) -> str:
+        """The chunk without its invisible characters, which become gaps."""
+        text = self._raw + chunk
+        if is_visible(text):
+            self._raw = ""
+            return text
+        end = len(text) if final else unfinished(text)
+        self._raw, at, place = text[end:], 0, len(self._text)
+        parts: list[str] = []
+        for found in unseen(text[:end]):
+            parts.append(text[at : found.start()])
+            place += found.start() - at
+            at = found.end()
+            # Text inside a sequence for the terminal would not be judged.
+            if not has_text(found) and not self._known.spans(found[0]):
+                self._gaps.append((place, found[0]))
+        return "".join((*parts, text[at:end]))
+
+    def _shown(self, start: int, end: int) -> str:
+        """A part of the text with the invisible characters in it."""
+        if not self._gaps:
+            return self._text[start:end]
+        parts: list[str] = []
+        while self._gaps and self._gaps[0][0] < end:
+            place, gap = self._gaps.popleft()
+            if place >= start:
+                parts += (self._text[start:place], gap)
+                start = place
+        return "".join((*parts, self._text[start:end]))
+
+
+def _masked(text: str, known: Iterable[tuple[int, int]]) -> str:
+    """The text with a placeholder for each known value, so that forms see neither names nor ends in it."""
+    parts: list[str] = []
+    at = 0
+    for start, end in known:
+        if end > at:
+            parts += (text[at:start], "*" * (end - max(start, at)))
+            at = end
+    return "".join((*parts, text[at:]))
 
 
 def may_hold_secret(text: str) -> bool:
