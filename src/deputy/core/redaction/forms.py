@@ -96,7 +96,7 @@ def _is_code(value: str) -> bool:
 
 
 _BLANKS = r"(?:\s|\\{1,8}n){0,24}"
-_OPENING = r"[bBrRuUfF]{0,2}(?P<slashes>\\{0,15})(?P<quote>\"\"\"|'''|[\"'])"
+_OPENING = r"(?:[bBrRuUfFL@$]|u8){0,2}(?P<slashes>\\{0,15})(?P<quote>\"\"\"|'''|[\"'])"
 
 
 @cache
@@ -236,13 +236,14 @@ def _find_private_key(text: str, at: int) -> Found | None:
 
 
 _GAP = r"(?:[ \t\xa0]|\\{1,8}u00a0)"
-_CLOSE = rf"(?P<close>\\{{0,15}}[\"'])?\]?(?P<before>{_GAP}{{0,16}})"
+_CLOSE = rf"(?P<close>\\{{0,15}}[\"'])?(?:\]|\[[0-9]{{0,6}}\])?(?P<before>{_GAP}{{0,64}})"
 _TYPE = r"[A-Za-z_][\w.]{0,48}(?:\[[^\]=\n]{0,48}\])?(?: ?\| ?[\w.]{1,48})?"
-_ANNOTATION = rf":[ \t]{{0,4}}{_TYPE}[ \t]{{0,4}}=[ \t]{{0,8}}(?=[bru]?\\{{0,15}}[\"'])"
+_ANNOTATION = rf":[ \t]{{0,4}}&?{_TYPE}[ \t]{{0,4}}=[ \t]{{0,8}}(?=[bru]?\\{{0,15}}[\"'])"
 _ANNOTATED = rf"(?:str|string|bytes|any|bool|object|{_TYPE}[ \t]{{0,4}}[,)=;\[(.])(?!\w)"
-_PAIR = rf",{_BLANKS}\\{{0,15}}[\"']value\\{{0,15}}[\"'][ \t]{{0,4}}:[ \t]{{0,4}}(?=\\{{0,15}}[\"'])"
-"""Between name and value in `{"name": "password", "value": "…"}`."""
-_ASSIGNMENT = rf"(?P<sign>=>|:=|=(?![=~>])|%3[Dd]|\\{{1,7}}u003[dD]|:(?![:=])|{_PAIR})(?P<after>{_GAP}{{0,64}})"
+_VALUE_NAME = r"\\{0,15}[\"']?value\\{0,15}[\"']?[ \t]{0,4}[:=](?=[ \t]{0,4}\\{0,15}[\"'])"
+_PAIR = rf"(?:,{_BLANKS}|(?:\s|\\{{1,8}}n){{1,24}}){_VALUE_NAME}"
+"""Between name and value in `{"name": "password", "value": "…"}`, in XML and in YAML."""
+_ASSIGNMENT = rf"(?P<sign>=>|:=|=(?![=~>])|%3[Dd]|\\{{1,7}}u003[dD]|:(?![:=])|{_PAIR})(?P<after>{_GAP}{{0,128}})"
 _LIST = rf"\[{_BLANKS}(?=\\{{0,15}}[\"'])"
 _NEXT_ITEM = r"\\{0,15}[\"'],[ \t]{0,4}(?=[bru]?\\{0,15}[\"'])"
 
