@@ -33,8 +33,6 @@ def test_a_chain_goes_by_the_model_and_not_by_the_name_it_was_asked_by(name, cha
         full_name=models.full_name,
         native_failures=no_failures,
     )
-    taken = dict.fromkeys(
-        candidate.model for candidate in backends.candidates(name, falls_back=True, native_failures=0)
-    )
+    taken = dict.fromkeys(candidate.model for candidate in backends.candidates(name, falls_back=True))
     assert list(taken) == [name, *chain]
-    assert {candidate.model for candidate in backends.candidates(name, falls_back=False, native_failures=0)} == {name}
+    assert {candidate.model for candidate in backends.candidates(name, falls_back=False)} == {name}

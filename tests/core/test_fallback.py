@@ -51,12 +51,6 @@ def test_chains_are_data() -> None:
 
 
 @pytest.mark.rule("ladder")
-def test_native_is_skipped_after_two_failures_of_a_session() -> None:
-    assert names("gpt-5.2", native_failures=1)[0] == "gpt-5.2 on native"
-    assert not any("native" in name for name in names("opus-4.6-thinking", native_failures=2))
-
-
-@pytest.mark.rule("ladder")
 def test_a_model_of_a_program_alone_has_no_native_rung() -> None:
     assert names("composer-1") == ["composer-1 on cli:cursor-agent", "composer-1 on inline"]
 

@@ -165,11 +165,15 @@ def test_a_native_failure_steps_to_the_program_and_every_step_is_told(house: Hou
 
 
 @pytest.mark.rule("ladder")
+@pytest.mark.rule("ladder.default")
 def test_two_native_failures_and_native_is_skipped_for_the_rest_of_the_session(house: House, way, provider):
     way.play(turn("Quiet."))
     tasks = [Task(label=f"t{number}", prompt=f"Look at {number}.") for number in range(3)]
     outcomes = asyncio.run(house.delegate(*tasks, concurrency=1))
-    assert [len(outcome.fallbacks) for outcome in outcomes] == [1, 1, 0]
+    assert [len(outcome.fallbacks) for outcome in outcomes] == [1, 1, 1]
+    [skipped] = outcomes[2].fallbacks
+    assert (skipped.left, skipped.taken) == (f"{SONNET} on native", f"{SONNET} on {way.backend}")
+    assert skipped.reason == "Native is skipped: it failed 2 times in this session."
     assert [events_of(house, one, Started)[0].backend for one in outcomes] == ["native", "native", way.backend]
     again = asyncio.run(house.delegate(tasks[0]))
     assert events_of(house, again[0], Started)[0].backend == "native", "a new session begins at zero"
@@ -228,15 +232,31 @@ def test_all_ways_failing_ends_failed_with_every_reason(house: House, programs, 
 
 
 @pytest.mark.rule("ladder")
-@pytest.mark.rule("text.degradation")
-def test_all_ways_failing_ends_inline_where_another_model_works(house: House, programs):
+@pytest.mark.rule("ladder.default")
+@pytest.mark.parametrize("model", [SONNET, "composer-1"])
+def test_a_model_that_nothing_can_serve_is_replaced_by_the_sessions_own_in_a_subagent(house: House, programs, model):
     break_all(programs)
     house.model = f"script:{house._script}"
-    house.script(talk(turn("Done here."), when="You are a subagent"))
-    task = Task(label="scout", prompt="Look around.", model=SONNET, degradation="Think out loud.")
-    outcome = house.one(task)
+    house.script(talk(turn("Done."), when="You are a subagent"))
+    outcome = house.one(Task(label="scout", prompt="Look around.", model=model))
     assert isinstance(outcome, Completed)
-    assert (outcome.backend, outcome.is_isolated, outcome.report) == ("inline", False, "Done here.")
+    assert (outcome.backend, outcome.is_isolated, outcome.model) == ("native", True, house.model)
+    assert outcome.fallbacks[-1].taken == f"{house.model} on native"
+
+
+@pytest.mark.rule("ladder")
+@pytest.mark.rule("ladder.default")
+@pytest.mark.rule("text.degradation")
+def test_inline_is_the_last_resort_when_native_is_skipped_and_every_program_fails(house: House, programs, provider):
+    break_all(programs)
+    house.model = f"script:{house._script}"
+    house.script(talk(turn("Done."), when="You are a subagent", times=3))
+    how = {"prompt": "Look around.", "model": SONNET, "degradation": "Think out loud."}
+    tasks = [Task(label=f"t{number}", **how) for number in range(3)]
+    *before, outcome = asyncio.run(house.delegate(*tasks, concurrency=1))
+    assert [one.backend for one in before] == ["native", "native"]
+    assert isinstance(outcome, Completed)
+    assert (outcome.backend, outcome.is_isolated, outcome.report) == ("inline", False, "Done.")
     said = [message.content for message in transcript(house, outcome).messages if message.role == "user"]
     assert said[-1].index("Think out loud.") < said[-1].index("Look around.")
 

@@ -42,7 +42,7 @@ class BackendRegistry:
         self._missing_key = missing_key
         self._native_failures = native_failures
 
-    def candidates(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Candidate, ...]:
+    def candidates(self, model: str, *, falls_back: bool) -> tuple[Candidate, ...]:
         """The candidates for a model, best first, without inline; native only if its provider has no program."""
         if self._provider_of(model) not in self._tables.programs:
             return (Candidate(backend=NATIVE, model=model),)
@@ -52,7 +52,6 @@ class BackendRegistry:
             {name: self._provider_of(name) for name in (model, *chain)},
             structs.replace(self._tables, chains={**self._tables.chains, model: chain}),
             falls_back=falls_back,
-            native_failures=native_failures,
             allows_inline=False,
         )
         return tuple(
@@ -108,6 +107,6 @@ class BackendRegistry:
         """Whether an installed program could run a model."""
         from deputy.engine.ports import Ready
 
-        ladder = self.candidates(model, falls_back=True, native_failures=0)
+        ladder = self.candidates(model, falls_back=True)
         programs = [self.open(candidate.backend) for candidate in ladder if candidate.backend != NATIVE]
         return any([isinstance(await program.check(), Ready) for program in programs if program is not None])

@@ -422,6 +422,7 @@ CATALOG: Mapping[str, ErrorKind] = {
     # backends
     "DO_IT_YOURSELF": ErrorKind("provider", "Do the task yourself, in this conversation."),
     "GRANT_NOT_HELD": ErrorKind("tool_unavailable", "Approve it, or delegate a task that only reads.", blame="backend"),
+    "NATIVE_SKIPPED": ErrorKind("provider", "Start a new session to use it again.", blame="backend"),
     "PROGRAM_NOT_INSTALLED": ErrorKind(
         "tool_unavailable", "Install it (`deputy doctor` says how), or use another backend.", False, "backend"
     ),

@@ -119,7 +119,6 @@ def candidates(
     *,
     falls_back: bool = True,
     allows_inline: bool = True,
-    native_failures: int = 0,
 ) -> tuple[Candidate, ...]:
     """All candidates for a model, best first: its backends, those of its chain, then inline.
 
@@ -129,7 +128,7 @@ def candidates(
     found = dict.fromkeys(
         Candidate(backend=backend, model=name)
         for name in dict.fromkeys(models)
-        for backend in _backends(provider_of.get(name, ""), tables, native_failures)
+        for backend in _backends(provider_of.get(name, ""), tables)
     )
     # Without fallback there is only the first candidate, and no inline.
     ordered = tuple(found) if falls_back else tuple(found)[:1]
@@ -148,10 +147,10 @@ def chain_of(model: str, tables: FallbackTables = SHIPPED_FALLBACK) -> tuple[str
     return tuple(name for name in chain if name != model)
 
 
-def _backends(provider: str, tables: FallbackTables, native_failures: int) -> Iterator[str]:
+def _backends(provider: str, tables: FallbackTables) -> Iterator[str]:
     own = tables.programs.get(provider, ())
     # Some models are only available through a program.
-    if native_failures < NATIVE_FAILURES and provider not in PROGRAMS_ONLY:
+    if provider not in PROGRAMS_ONLY:
         yield NATIVE
     yield from own
     yield from tables.any_provider
@@ -199,6 +198,11 @@ SILENT = "SILENT"
 def no_key(provider: str) -> Error:
     """The native backend has no key for the provider."""
     return new_error("NO_API_KEY", f"No API key for provider {provider}.")
+
+
+def native_skipped() -> Error:
+    """The native backend has failed too often in this root session."""
+    return new_error("NATIVE_SKIPPED", f"Native is skipped: it failed {NATIVE_FAILURES} times in this session.")
 
 
 def not_installed(backend: str) -> Error:

@@ -11,8 +11,11 @@ from deputy.core.events import FellBack, Returned, Started
 from deputy.core.fallback import (
     INLINE,
     NATIVE,
+    NATIVE_FAILURES,
+    UNCHOSEN_SCOUT,
     Candidate,
     FailedAttempt,
+    native_skipped,
     next_candidate,
     no_key,
     not_inline,
@@ -58,7 +61,8 @@ class FallbackRunner:
             return before
         candidates = await self._candidates()
         best = candidates[0]
-        if best.backend == NATIVE and self._missing_key(best.model) is None:
+        is_native = best.backend == NATIVE and self._missing_key(best.model) is None
+        if is_native and await self._native_failures() < NATIVE_FAILURES:
             return best
         taken, skipped = await self._open_after(candidates, ())
         if taken is None or not skipped:
@@ -92,17 +96,20 @@ class FallbackRunner:
 
     async def _candidates(self) -> tuple[Candidate, ...]:
         native, backends = Candidate(backend=NATIVE, model=self._model), self._services.backends
-        falls_back, inline = self._routing.falls_back, self._routing.inline
+        routing, own = self._routing, self._routing.session_model or self._model
         if backends is None:
             return (native,)
+        found = backends.candidates(self._model, falls_back=routing.falls_back)
         if self._is_parent:
-            found = backends.candidates(self._model, falls_back=falls_back, native_failures=0)
             return tuple(one for one in found if one.backend == NATIVE and self._missing_key(one.model) is None)
-        failures = await self._services.native_failures(self._run.lineage.root_id)
-        found = backends.candidates(self._model, falls_back=falls_back, native_failures=failures) or (native,)
-        if not falls_back or inline == "never":
-            return found
-        return (*found, Candidate(backend=INLINE, model=self._routing.session_model or self._model))
+        if not routing.falls_back or routing.inline == "never" or own == UNCHOSEN_SCOUT:
+            return found or (native,)
+        # A subagent with the session's own model is isolated, so it comes before inline.
+        session = backends.candidates(own, falls_back=True)
+        return tuple(dict.fromkeys((*found, *session, Candidate(backend=INLINE, model=own))))
+
+    async def _native_failures(self) -> int:
+        return await self._services.native_failures(self._run.lineage.root_id)
 
     async def _open_after(
         self, candidates: Sequence[Candidate], steps: Sequence[FailedAttempt]
@@ -136,8 +143,9 @@ class FallbackRunner:
             return {}
         if self._unready is None:
             checked, backends = [one for one in candidates if one.backend != INLINE], self._services.backends
+            failures = await self._native_failures()
             self._unready = await self._run.value(
-                "fallback:ready", dict[str, Error], check_backends, checked, backends, step="fallback"
+                "fallback:ready", dict[str, Error], check_backends, checked, backends, failures, step="fallback"
             )
         return self._unready
 
@@ -193,12 +201,17 @@ def _last_candidate(run: RunContext, asked: str) -> Candidate | None:
     return Candidate(backend=started.backend or NATIVE, model=started.asked or started.model or asked)
 
 
-async def check_backends(candidates: Sequence[Candidate], backends: Backends) -> dict[str, Error]:
-    """The errors of the unavailable candidates, by name."""
+async def check_backends(
+    candidates: Sequence[Candidate], backends: Backends, native_failures: int = 0
+) -> dict[str, Error]:
+    """The errors of the unavailable candidates, by name; native is skipped after failures if there is a program."""
+    has_program = any(candidate.backend != NATIVE for candidate in candidates)
+    skipped = native_skipped() if has_program and native_failures >= NATIVE_FAILURES else None
     return {
         str(candidate): error
         for candidate in candidates
-        if (error := await why_unavailable(candidate, backends)) is not None
+        if (error := (skipped if candidate.backend == NATIVE else None) or await why_unavailable(candidate, backends))
+        is not None
     }
 
 

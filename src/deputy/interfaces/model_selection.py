@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.approval import cost_ceiling, cost_not_bounded
 from deputy.core.errors import CannotSpawn, Unquoted, UsageError
-from deputy.core.fallback import INLINE, UNCHOSEN_SCOUT, Candidate, cannot_spawn, no_model
+from deputy.core.fallback import UNCHOSEN_SCOUT, cannot_spawn, no_model
 from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.engine.fallback import why_unavailable
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.approval import PriceBounds
+    from deputy.core.fallback import Candidate
     from deputy.core.limits import Budget
     from deputy.core.task import Role, Task
     from deputy.options import DeputyOptions
@@ -82,17 +83,16 @@ class ModelSelection:
     async def backend_for(self, model: str) -> Candidate | None:
         """The backend and model that would run a task for `model` now; None when there is none.
 
-        The last candidate is the session's own model, inline, if that is allowed.
+        The last candidates are those of the session's own model.
         """
         backends, routing = self._runtime.backends, self._options.routing
-        for candidate in backends.candidates(model, falls_back=routing.falls_back, native_failures=0):
+        found, own = backends.candidates(model, falls_back=routing.falls_back), await self.find()
+        if routing.falls_back and routing.inline != "never" and own is not None:
+            found = (*found, *backends.candidates(own, falls_back=True))
+        for candidate in found:
             if await why_unavailable(candidate, backends) is None:
                 return candidate
-        own = await self.find()
-        is_allowed = routing.falls_back and routing.inline != "never"
-        if own is None or own == model or not is_allowed or self.missing_key(own) is not None:
-            return None
-        return Candidate(backend=INLINE, model=own)
+        return None
 
     def provider_of(self, model: str) -> str:
         """The provider of a model."""

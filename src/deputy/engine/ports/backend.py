@@ -145,7 +145,7 @@ class Backend(Protocol):
 class Backends(Protocol):
     """The registry of models and programs that a delegation may use."""
 
-    def candidates(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Candidate, ...]:
+    def candidates(self, model: str, *, falls_back: bool) -> tuple[Candidate, ...]:
         """The candidates for a model, best first, without inline."""
         ...
 

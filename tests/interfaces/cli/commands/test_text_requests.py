@@ -284,14 +284,15 @@ def test_where_nobody_can_be_asked_it_is_refused_and_says_what_would_run(house, 
     assert not programs.calls()
 
 
-@pytest.mark.rule("text.degradation")
-@pytest.mark.rule("ladder")
-def test_what_no_program_can_do_is_done_inline_with_the_degradation_instructions(house):
-    model = house.script("own", {"when": "Read the file line by line.", "turns": [{"text": "Read."}]})
-    done = house.run("exec", "-", "--yes", "--json", "--model", model, stdin=PROSE)
+@pytest.mark.rule("ladder.default")
+@pytest.mark.parametrize("text", [PROSE, "Please use a subagent to look around."], ids=["model", "no model"])
+def test_what_no_program_can_do_is_done_by_a_subagent_with_the_sessions_own_model(house, text):
+    model = house.script("own", {"turns": [{"text": "Read."}]})
+    done = house.run("exec", "-", "--yes", "--json", "--model", model, stdin=text)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(done.stdout)["results"]
-    assert (result["report"], result["backend"], result["isolated"]) == ("Read.", "inline", False)
+    assert (result["report"], result["backend"], result["isolated"]) == ("Read.", "native", True)
+    assert (result["model"], result["fallbacks"][0]["taken"]) == (model, f"{model} on native")
     assert "not installed" in result["fallbacks"][0]["reason"]
 
 

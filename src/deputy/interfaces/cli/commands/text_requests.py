@@ -142,7 +142,7 @@ timeout (seconds). They never give more than --allow, --tools and reading.
 `deputy detect` shows the requests and runs none. A request uses the model
 that it names, or that its words suggest. It runs in Deputy's own loop if
 there is a key, else in an installed program of the provider, else in
-cursor-agent, and last on this session's model, without isolation.
+cursor-agent, else with this session's own model (--model).
 
 \b
 Exit codes:
@@ -158,7 +158,7 @@ Exit codes:
 @with_run_options(
     *SPAWN_OPTIONS,
     "allow",
-    model="The session's own model, used when no subagent can run.",
+    model="The session's own model, used for what nothing else can run.",
     budget="The most that all requests may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
     timeout="Time limit of each request.",
     tools="Tools of each request, instead of the read-only ones.",
