@@ -140,6 +140,13 @@ def test_whatever_differs_in_a_call_differs_in_its_digest(other):
 
 
 @pytest.mark.rule("approve.exact")
+def test_a_context_file_cannot_pass_for_two():
+    sly = "notes.md (9 bytes, SHA-256 00)\nother.md"
+    [parts] = [part.text for part in request(task(context=(sly,))).parts if part.name == "task 1 context"]
+    assert "\n" not in parts
+
+
+@pytest.mark.rule("approve.exact")
 def test_the_digest_covers_who_asks_and_under_which_key():
     asked = request(task())
     for field in ("key", "session_id", "label", "cost"):

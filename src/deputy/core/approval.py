@@ -230,10 +230,11 @@ def _context_text(task: Task, files: Sequence[FileDigest]) -> str:
 
 
 def file_text(file: FileDigest) -> str:
-    """A context file with its size and digest."""
+    """A context file with its size and digest, on one line: a name cannot pass for a second file."""
+    name = file.path.replace("\n", "⏎")
     if file.problem or not file.sha256:
-        return f"{file.path}: not included: {file.problem or 'the file cannot be read'}"
-    return f"{file.path} ({file.bytes:,} bytes, SHA-256 {file.sha256})"
+        return f"{name}: not included: {file.problem or 'the file cannot be read'}"
+    return f"{name} ({file.bytes:,} bytes, SHA-256 {file.sha256})"
 
 
 _IN_WORDS = {

@@ -163,7 +163,7 @@ def _size(text: str) -> int:
 
 
 def visible(text: str) -> str:
-    """The text with every invisible character escaped, tabs as ⇥ and long runs of spaces counted; line breaks stay.
+    """The text with every invisible character escaped, tabs as ⇥, long runs and final spaces counted; line breaks stay.
 
     Text that looks like one of these marks is escaped too, so that two different texts never look alike.
     """
@@ -180,7 +180,7 @@ def visible_line(text: str) -> str:
 def _counted(found: Match[str]) -> str:
     piece = found[0]
     if piece[0] == " ":
-        return f"«{len(piece):,} spaces»"
+        return f"«{len(piece):,} space{'s' * (len(piece) != 1)}»"
     marks = 0
     shown: list[str] = []
     for letter in piece:
@@ -199,7 +199,7 @@ def _marks() -> Pattern[str]:
 
 @cache
 def _hiding() -> Pattern[str]:
-    """Text that can hide other text: long runs of spaces, and non-ASCII letters with combining marks."""
+    """Text that can hide: long runs of spaces, spaces at the end of a line, and letters with combining marks."""
     import re
 
-    return re.compile(rf" {{{LONGEST_RUN_OF_SPACES + 1},}}|[^\x00-\x7f]+")
+    return re.compile(rf" {{{LONGEST_RUN_OF_SPACES + 1},}}|(?<=[^ \n]) +(?=\n|\Z)|[^\x00-\x7f]+")
