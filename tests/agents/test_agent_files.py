@@ -118,7 +118,7 @@ def test_links_that_go_round_in_circles_end(place: DefinitionFolder, write) -> N
 
 
 @pytest.mark.rule("agents")
-def test_a_pipe_is_a_problem_and_nobody_waits_for_it(place: DefinitionFolder) -> None:
+def test_a_pipe_is_a_problem_and_is_not_waited_for(place: DefinitionFolder) -> None:
     os.mkfifo(place.folder / "pipe.md")
     assert problems(place) == [("pipe.md", "not a regular file")]
 

@@ -30,7 +30,7 @@ def test_a_run_that_is_cancelled_leaves_nothing(stage, workspace):
 
 
 def natively(case):
-    """A case as our own loop has it: a key that is refused is not a program where nobody is logged in."""
+    """A case as our own loop has it: a key that is refused is not a program without a login."""
     codes = {"PROGRAM_NOT_LOGGED_IN": "BAD_API_KEY"}
     ends = tuple(structs.replace(end, code=codes.get(end.code, end.code)) for end in case.ends)
     return structs.replace(case, ends=ends)

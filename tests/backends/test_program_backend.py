@@ -45,7 +45,7 @@ def run(programs, environ, workspace):
 
 @pytest.mark.rule("cli")
 @pytest.mark.parametrize("name", NAMES)
-def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, run, programs, environ):
+def test_seven_things_that_are_wrong_are_distinguished_each_with_what_to_do(name, run, programs, environ):
     ends = {}
     for what in SEVEN:
         turns = (ScriptedTurn(faults=("model_not_found",)),) if what == "model not there" else SAYS
@@ -75,7 +75,7 @@ def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, r
         ("stops in the middle of a line", "PROGRAM_CRASHED", "before it was done"),
     ],
 )
-def test_other_bad_ends_are_told_apart_too(name, how, code, words, run, programs):
+def test_other_bad_ends_are_distinguished_too(name, how, code, words, run, programs):
     programs.play(name, SAYS, misbehaviour=how)
     end = run(name)
     assert (end.kind, end.error.code) == ("failed", code)
@@ -151,7 +151,7 @@ def test_the_prompt_goes_over_stdin_and_other_keys_stay_here(name, run, programs
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_who_goes_on_is_told_only_what_is_new(name, run, programs):
+def test_a_resumed_session_gets_only_what_is_new(name, run, programs):
     programs.play(name, (ScriptedTurn(text="One."), ScriptedTurn(text="Two.")))
     first = run(name, system="SYSTEM")
     second = run(name, system="SYSTEM", resume=first.own_session, message="And?")

@@ -75,7 +75,7 @@ def test_the_exit_code_of_gemini_is_its_providers_status(exit_code, code, is_tol
     assert end.error.code == code or (code is None and end.error.code in ("PROVIDER_FAILED", "PROGRAM_CRASHED"))
 
 
-def test_claude_that_somebody_else_ended_has_broken_off():
+def test_claude_that_another_process_ended_is_interrupted():
     recorder = TurnRecorder(invocation("claude"), lambda _: None, lambda: 0.0)
     words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"
     line = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [words]}

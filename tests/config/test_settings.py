@@ -197,7 +197,7 @@ def test_what_is_wrong_is_named_with_file_key_value_and_what_would_be_right(
         'password = "hunter2secretX9\n',
     ],
 )
-def test_what_stands_under_a_key_that_nobody_knows_is_not_told(tmp_path: Path, text: str) -> None:
+def test_the_value_of_an_unknown_key_is_not_shown(tmp_path: Path, text: str) -> None:
     (tmp_path / "deputy.toml").write_text(text)
     with pytest.raises(UsageError, match=r"password|api_key|token") as error:
         read_settings(str(tmp_path / "deputy.toml"))
@@ -414,7 +414,7 @@ def test_a_project_tightens_and_never_loosens(project: Path, home: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["secret-first-line: x\n", 'password = "hunter2"\n', "[text]\ntriggers = [1]\n"])
-def test_nothing_of_a_file_that_a_link_leads_to_is_told(tmp_path: Path, content: str) -> None:
+def test_nothing_of_a_file_behind_a_link_is_shown(tmp_path: Path, content: str) -> None:
     (tmp_path / "foreign").write_text(content)
     (tmp_path / "deputy.toml").symlink_to(tmp_path / "foreign")
     with pytest.raises(UsageError) as error:

@@ -37,7 +37,7 @@ def request(*tasks: Task, **more) -> ApprovalRequest:
 
 
 @pytest.mark.rule("approve.exact")
-def test_a_call_of_tasks_holds_all_that_each_subagent_is_told_and_may_do():
+def test_a_call_of_tasks_holds_all_that_each_subagent_gets_and_may_do():
     two = task(
         "two",
         "Write it\ndown.",

@@ -30,7 +30,7 @@ def failed(candidate: Candidate, blame: Blame, *, changed: bool = False) -> Fail
 
 
 @pytest.mark.rule("ladder")
-def test_backends_go_from_native_over_the_providers_program_to_anybodys_and_inline_last() -> None:
+def test_backends_go_from_native_over_the_providers_program_to_any_other_and_inline_last() -> None:
     assert names("gpt-5.2") == [
         "gpt-5.2 on native",
         "gpt-5.2 on acp:codex",

@@ -180,7 +180,7 @@ def test_numbers_and_ranges_are_read(text: str, numbers: tuple[int, ...] | None)
 
 @pytest.mark.rule("commands.state")
 @pytest.mark.parametrize("text", ["0", "012", "7-5", "1-101", "0-3", "9999999999"])
-def test_numbers_that_nobody_can_mean_are_refused(text: str) -> None:
+def test_numbers_without_a_possible_task_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_numbers(text)
 
@@ -195,7 +195,7 @@ def test_a_title_becomes_a_safe_part_of_a_path(title: str, safe: str) -> None:
 
 
 @pytest.mark.rule("commands.state")
-def test_whoever_could_not_tell_that_it_took_a_task_takes_it_again() -> None:
+def test_a_claim_whose_answer_was_lost_can_be_repeated() -> None:
     task = begun(ONE, "research", "s1", "then")
     assert begun(task, "research", "s1", "later") == task
     with pytest.raises(TaskBusy, match="cancel session s1") as refused:

@@ -182,7 +182,7 @@ KINDS = {
 
 @pytest.mark.rule("context.window")
 @pytest.mark.parametrize("wording", EXHAUSTED)
-def test_an_exhausted_context_is_told_from_every_other_refusal(wording):
+def test_an_exhausted_context_is_distinguished_from_every_other_refusal(wording):
     status, content, window = EXHAUSTED[wording]
     error = provider_error(json.dumps(content).encode(), status=status)
     assert type(error) is ContextExhausted
@@ -219,7 +219,7 @@ NO_TOOLS = {
 
 
 @pytest.mark.parametrize("wording", NO_TOOLS)
-def test_a_model_without_tools_is_told_from_other_refusals_and_the_remedy_names_its_server(wording):
+def test_a_model_without_tools_is_distinguished_from_other_refusals_and_the_remedy_names_its_server(wording):
     status, content, remedy = NO_TOOLS[wording]
     error = provider_error(json.dumps(content).encode(), status=status)
     assert type(error) is ToolsUnsupported
@@ -228,7 +228,7 @@ def test_a_model_without_tools_is_told_from_other_refusals_and_the_remedy_names_
 
 
 @pytest.mark.parametrize("wording", KINDS)
-def test_failures_are_told_apart(wording):
+def test_failures_are_distinguished(wording):
     status, content, kind = KINDS[wording]
     assert type(provider_error(json.dumps(content).encode(), status=status)) is kind
 

@@ -1,4 +1,4 @@
-"""A limit is halved once per storm, won back by success, and shared out so that nobody has more and nobody nothing."""
+"""A limit is halved once per storm, won back by success, and shared out fairly: no process is left with nothing."""
 
 from itertools import pairwise
 
@@ -129,7 +129,7 @@ def test_a_later_cut_counts_what_all_have_under_way():
     assert after.limit.slots == (20 + 5 + 7) / 2
 
 
-def test_a_share_that_nobody_renews_is_free_again():
+def test_a_share_that_is_not_renewed_is_free_again():
     before = limited(4.0, uses=[use("a", 9, slots=4)])
     _, share = agree(before, SlotRequest(now=LEASE_SECONDS - 0.1, active=0, wanted=9), "b", 0.0)
     assert share.slots == 0
@@ -138,7 +138,7 @@ def test_a_share_that_nobody_renews_is_free_again():
     assert [one.owner for one in after.uses] == ["b"]
 
 
-def test_who_wants_nothing_has_no_share():
+def test_a_process_that_wants_nothing_has_no_share():
     before = limited(4.0, uses=[use("a", 9, slots=4)])
     after, _ = agree(before, SlotRequest(now=1.0, active=0, wanted=0), "a", 0.0)
     assert after.uses == ()
@@ -166,7 +166,7 @@ def test_a_limit_that_makes_no_sense_is_none(damaged):
 
 
 @pytest.mark.parametrize("damage", [{"slots": -5}, {"wanted": -1}, {"until": 1e300}, {"until": float("nan")}])
-def test_a_share_that_makes_no_sense_is_nobodys(damage):
+def test_a_share_that_makes_no_sense_is_ignored(damage):
     fields = {"owner": "a", "slots": 4, "wanted": 9, "served_at": 0.0, "until": 2.0, **damage}
     _, share = agree(limited(4.0, uses=[SlotUse(**fields)]), SlotRequest(now=1.0, active=0, wanted=9), "b", 0.0)
     assert share.slots == 4

@@ -25,7 +25,7 @@ def test_a_report_cannot_fake_the_section_of_another_task():
     assert shown.endswith("```\n2 failed\n```\n")
 
 
-def test_tasks_of_the_same_label_are_told_apart():
+def test_tasks_of_the_same_label_are_distinguished():
     results = [result("a", "one"), result("b", "two"), result("a", "three")]
     headings = [line for line in results_markdown(results).splitlines() if line.startswith("###")]
     assert headings == ["### [a] ✓", "### [b] ✓", "### [a #2] ✓"]

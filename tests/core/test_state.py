@@ -167,13 +167,13 @@ def test_waiting_for_a_person_stops_the_clock_once() -> None:
 
 
 @pytest.mark.rule("escalate")
-def test_a_clock_stands_still_while_somebody_below_waits_and_overlapping_waits_count_once() -> None:
+def test_a_clock_stands_still_while_a_descendant_waits_and_overlapping_waits_count_once() -> None:
     long, within = Joined(child="a", waited=60.0, waited_until=70.0), Joined(child="b", waited=20.0, waited_until=50.0)
     later = Joined(child="c", waited=5.0, waited_until=100.0)
     state = replay(history(BIRTH, Started(), long, within, later))
     assert state.lineage is not None
     assert state.lineage.deadline == 160.0 + 60.0 + 5.0
-    assert state.waited == 65.0, "whoever stands above is told of all of it"
+    assert state.waited == 65.0, "its ancestors count all of it"
 
 
 def test_an_ended_run_takes_no_more_and_says_what_was_odd() -> None:

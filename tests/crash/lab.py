@@ -15,7 +15,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PATIENCE_SECONDS = 60
-"""Whoever takes longer hangs; a machine that has much else to do takes long too."""
+"""A trial that takes longer hangs; a machine that has much else to do takes long too."""
 TORN = (1, 50, 99)
 
 

@@ -165,7 +165,7 @@ def _script() -> ModelScript:
 
 
 def _talk(when: str, *turns: ScriptedTurn) -> ScriptedConversation:
-    # The last is said again to whoever is resumed after it was said.
+    # The last is sent again to a run that is resumed after it.
     return ScriptedConversation(when=when, turns=(*turns, *[turns[-1]] * 4), times=_OFTEN)
 
 
@@ -216,7 +216,7 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
 
 
 def _check_shown(reader: SqliteQueries) -> list[str]:
-    """Nobody is at work any more, and that is what is shown."""
+    """No process is at work any more, and that is what is shown."""
     shown = [(_label(standing.state), shown_status(standing)) for standing in list_runs(reader)]
     return [f"{label} is shown as {status}" for label, status in shown if status != "interrupted"]
 

@@ -101,7 +101,7 @@ def test_storage_trouble_that_is_swallowed_or_untyped_is_caught(
     assert any(word in problem for problems in found for problem in problems)
 
 
-def test_data_that_nobody_checks_is_caught_by_damaging_it(lab: Lab, tmp_path: Path) -> None:
+def test_data_without_a_checksum_is_caught_by_damaging_it(lab: Lab, tmp_path: Path) -> None:
     bench = Bench(lab, tmp_path, "nosum")
     home = bench.fresh()
     lab.run(home, "nosum")

@@ -62,7 +62,7 @@ def test_where_a_transcript_could_not_be_opened_the_log_says_so(lab: Lab, place:
 
 
 def test_a_request_that_goes_out_too_early_is_caught_by_losing_the_power(shim: Path, place: Path) -> None:
-    # On a disk this slow, whoever does not wait for it is always first.
+    # On a disk this slow, a request that does not wait for it is always first.
     with Lab(shim, "loop", 10 * SYNC_MS) as lab:
         bench = Bench(lab, place, "early")
         root, operations = bench.recording()

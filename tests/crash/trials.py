@@ -30,7 +30,7 @@ class Bench:
         self._made = 0
 
     def home(self) -> Path:
-        """A home that nobody has used."""
+        """A home that was never used."""
         self._made += 1
         return self._place / f"home{self._made}"
 

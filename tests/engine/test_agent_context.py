@@ -54,7 +54,7 @@ def test_an_agents_definition_is_its_prompt_its_tools_its_model_and_its_limits(h
 
 
 @pytest.mark.rule("agents")
-def test_an_unknown_agent_is_told_with_near_names_and_nothing_is_spent(house: House, user):
+def test_an_unknown_agent_is_refused_with_near_names_and_nothing_is_spent(house: House, user):
     user("scribe")
     house.script(parent(turn("", hands_on("scrbe", "a poem")), turn("Done.")))
     outcome = asyncio.run(house.run("Do it."))

@@ -1,10 +1,10 @@
-"""What an outcome says of what was not done because nobody could be asked."""
+"""What an outcome says of what was not done because no person could be asked."""
 
 from deputy.engine.approvals import is_refused_unasked, warn_refused
 from deputy.engine.history import History
 
 
-def test_other_warnings_do_not_crowd_out_what_was_refused_and_what_was_refused_is_told_in_bounds():
+def test_other_warnings_do_not_crowd_out_refusals_and_refusals_are_bounded():
     history = History("")
     history.warnings = tuple(f"warning {number}" for number in range(30))
     for number in range(30):

@@ -108,7 +108,7 @@ def test_at_the_soft_limit_it_hands_in_a_report_of_its_own(house: House):
 
 
 @pytest.mark.rule("time.handin")
-def test_the_subagent_is_told_of_its_limit_and_the_caller_of_the_subagents(house: House):
+def test_the_subagent_gets_its_own_limit_and_the_caller_those_of_its_subagents(house: House):
     (house.workspace / "a.txt").write_text("the same\n")
     with ProviderServer(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")) as provider:
         house.use(provider)
@@ -143,7 +143,7 @@ def test_a_budget_in_dollars_keeps_its_last_turn_too(house: House):
 
 
 @pytest.mark.rule("budget")
-def test_a_budget_that_is_used_for_the_most_part_is_told_once(house: House):
+def test_a_budget_that_is_used_for_the_most_part_is_reported_once(house: House):
     work = [turn("", call("Glob", pattern=f"*{n}")) for n in range(19)]
     with ProviderServer(*work, turn("What I have.")) as provider:
         house.use(provider)

@@ -30,7 +30,7 @@ def tasks(*labels: str) -> list[Task]:
 
 
 @pytest.mark.rule("resume")
-def test_who_is_resumed_is_told_to_go_on_and_hears_its_task_once(house: House):
+def test_a_resumed_subagent_is_asked_to_continue_and_gets_its_task_once(house: House):
     with ProviderServer(*[turn("more ", stop="length")] * 4, turn("Done.")) as provider:
         house.use(provider)
         outcome = house.one(*tasks("scout"))
@@ -114,7 +114,7 @@ def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(hou
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("way", ["Ask", "marker"])
 @pytest.mark.parametrize("ending", ["denied", "not answered in time", "cancelled"])
-def test_what_was_to_be_said_in_a_round_that_nobody_let_begin_is_never_said(house: House, way: str, ending: str):
+def test_the_answer_to_a_round_that_was_not_approved_is_never_sent(house: House, way: str, ending: str):
     asks = turn("", call("Ask", question="Which?")) if way == "Ask" else turn("Which?\n[AWAITING_HUMAN_INPUT]")
 
     async def go(run: str):

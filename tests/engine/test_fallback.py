@@ -152,7 +152,7 @@ def test_with_a_key_no_program_is_started(house: House, programs, monkeypatch):
 
 @pytest.mark.rule("ladder")
 @pytest.mark.rule("fallback")
-def test_a_native_failure_steps_to_the_program_and_every_step_is_told(house: House, way, provider):
+def test_a_native_failure_steps_to_the_program_and_every_step_is_reported(house: House, way, provider):
     way.play(turn("All quiet."))
     outcome = house.one(LOOK)
     assert isinstance(outcome, Completed)
@@ -314,7 +314,7 @@ def test_a_parent_gets_back_what_no_subagent_can_do(house: House, programs):
 
 
 @pytest.mark.rule("delegate.key")
-def test_no_key_and_no_program_is_said_before_anybody_is_asked(house: House, programs):
+def test_no_key_and_no_program_is_reported_before_asking(house: House, programs):
     remove(programs, *WAYS.values(), "cursor-agent")
     house.model = f"script:{house._script}"
     tasks = [{"label": "scout", "prompt": "Look around.", "model": SONNET}]

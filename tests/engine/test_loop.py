@@ -122,7 +122,7 @@ def test_a_label_that_reads_like_a_secret_does_not_hide_whose_scratchpad_it_is(h
 
 
 @pytest.mark.rule("note")
-def test_a_note_without_content_is_told_to_the_model(house: House):
+def test_a_note_without_content_is_reported_to_the_model(house: House):
     house.script(talk(turn("", call("Note", text="x")), turn("ok")))
     outcome = house.one()
     assert outcome.notes == ()
@@ -262,7 +262,7 @@ def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_i
 
 @pytest.mark.rule("escalate")
 @pytest.mark.parametrize("way", ["marker", "tool"])
-def test_a_question_where_nobody_can_be_asked_blocks_and_its_answer_resumes(house: House, way: str):
+def test_a_question_without_a_person_to_ask_blocks_and_its_answer_resumes(house: House, way: str):
     asks = (
         turn("Which one?\n[AWAITING_HUMAN_INPUT]") if way == "marker" else turn("", call("Ask", question="Which one?"))
     )

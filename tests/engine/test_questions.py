@@ -1,4 +1,4 @@
-"""Questions to people: asked where somebody is, kept where nobody is, and answered as often as asked."""
+"""Questions to people: asked at a terminal, kept without one, and answered as often as they are asked."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def test_a_question_at_the_end_of_an_answer_is_asked_and_the_answer_goes_back(ho
 
 
 @pytest.mark.rule("escalate")
-def test_where_nobody_is_it_ends_blocked_and_is_answered_as_often_as_it_asks(house: House):
+def test_without_a_person_to_ask_it_ends_blocked_and_each_question_can_be_answered(house: House):
     house.script(talk(turn(ASKS), turn("And when?\n[AWAITING_HUMAN_INPUT]"), turn("Done.")))
     first = house.one()
     second = house.resume(first.session_id, "the blue one")
@@ -65,7 +65,7 @@ async def leave_asking(house: House, task: Task) -> str:
 
 
 async def answer_later(house: House, run: str, words: str):
-    """What comes of it when it is answered where nobody can be asked."""
+    """The outcome when it is answered later, without a person to ask."""
     async with opened(house, approval="refuse") as deputy:
         await deputy.resume(run, words)
         return await deputy.results(run)
@@ -73,9 +73,7 @@ async def answer_later(house: House, run: str, words: str):
 
 @pytest.mark.rule("escalate")
 @pytest.mark.parametrize("way", ["Ask", "words", "claude-agent-acp", "claude"])
-def test_a_question_survives_its_process_and_is_answered_where_nobody_can_be_asked(
-    house: House, tmp_path, monkeypatch, way
-):
+def test_a_question_survives_its_process_and_is_answered_later(house: House, tmp_path, monkeypatch, way):
     first = turn("", call("Ask", question="Which one?")) if way == "Ask" else turn(ASKS)
     if way.startswith("claude"):
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -93,7 +91,7 @@ def test_a_question_survives_its_process_and_is_answered_where_nobody_can_be_ask
 
 
 @pytest.mark.rule("escalate")
-def test_an_approval_that_was_asked_for_is_given_where_nobody_can_be_asked(house: House):
+def test_an_approval_that_was_asked_for_is_given_later(house: House):
     house.script(talk(turn("Done.")))
 
     run = asyncio.run(leave_asking(house, Task(label="w", prompt="Write.", tools=("Read", "Write"))))
@@ -112,7 +110,7 @@ def test_an_approval_that_was_asked_for_is_given_where_nobody_can_be_asked(house
 
 
 @pytest.mark.rule("escalate")
-def test_what_a_run_waits_for_is_told_once_however_often_it_is_taken_up_to_wait_on(house: House):
+def test_what_a_run_waits_for_is_reported_once_however_often_it_is_resumed(house: House):
     from types import SimpleNamespace
 
     from deputy.core.progress import Progress

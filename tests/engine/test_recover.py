@@ -40,7 +40,7 @@ def test_people_see_what_was_interrupted(status: str, left: bool, shown: str) ->
 
 
 @pytest.mark.rule("registry.monitor")
-def test_what_is_past_its_deadline_is_found_whoever_started_it() -> None:
+def test_what_is_past_its_deadline_is_found_in_any_process() -> None:
     assert isinstance(judge(standing("running", left=True, deadline=999.0), NOW), Overdue)
     # Its own process gets a moment to end it.
     assert judge(standing("running", deadline=999.0), NOW) is None
@@ -49,12 +49,12 @@ def test_what_is_past_its_deadline_is_found_whoever_started_it() -> None:
     assert found.seconds == 10.0
 
 
-def test_who_waits_for_a_person_is_neither_late_nor_left() -> None:
+def test_a_run_that_waits_for_a_person_is_neither_late_nor_interrupted() -> None:
     assert judge(standing("waiting", left=True, deadline=1.0), NOW) is None
 
 
 @pytest.mark.rule("deliver")
-def test_a_result_that_nobody_has_is_found() -> None:
+def test_a_result_that_was_not_delivered_is_found() -> None:
     assert isinstance(judge(standing("completed"), NOW), Undelivered)
     assert judge(standing("completed", is_delivered=True), NOW) is None
 

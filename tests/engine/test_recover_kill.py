@@ -189,7 +189,7 @@ def in_commands(root: Path, provider: ProviderServer, monkeypatch: pytest.Monkey
 
 
 def kill_with_all_wardens(command: Command) -> None:
-    """Kill a process and whoever would end its commands when it is gone, so that these outlive it."""
+    """Kill a process and its reapers, so that its commands outlive it."""
     command.process.send_signal(signal.SIGSTOP)
     pid = command.process.pid
     below = [task.read_text().split() for task in Path(f"/proc/{pid}/task").glob("*/children")]
@@ -223,7 +223,7 @@ def test_no_command_outlives_a_kill(shape: str, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.rule("registry.monitor")
 @pytest.mark.parametrize("look", ["ps", "doctor"])
-def test_commands_that_outlived_a_kill_are_ended_by_whoever_looks(
+def test_commands_that_outlived_a_kill_are_ended_by_the_next_command(
     look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with ProviderServer(scripted(turn("", call("Run", command=ESCAPE))), strict=False) as provider:

@@ -256,7 +256,7 @@ def test_when_enough_have_completed_the_others_are_stopped_and_told_of(house: Ho
 
 
 @pytest.mark.rule("subtask.flow")
-def test_a_task_may_ask_sixteen_times_and_is_told_when_that_is_over(house: House):
+def test_a_task_may_ask_sixteen_times_and_gets_a_refusal_after_that(house: House):
     asks = [turn("", call("Subtask", requests=numbered(f"n{number}"))) for number in range(17)]
     children = [talk(turn("ok"), when=f"The part n{number}.") for number in reversed(range(16))]
     house.script(talk(*asks, turn("Done."), when=PARENT), *children)
@@ -532,7 +532,7 @@ def test_the_chain_has_a_time_limit_that_nested_subtasks_share(house: House):
 
 
 @pytest.mark.rule("subtask.size")
-def test_a_window_that_is_nearly_full_is_told_to_watchers(house: House):
+def test_a_window_that_is_nearly_full_is_reported_to_watchers(house: House):
     full = talk(
         turn("So far.", call("Note", content="x"), usage=TokenUsage(input_tokens=84_000, output_tokens=0)),
         turn("ok"),
@@ -549,7 +549,7 @@ def test_a_window_that_is_nearly_full_is_told_to_watchers(house: House):
 
 
 @pytest.mark.parametrize("approval", ["refuse"])
-def test_where_nobody_can_be_asked_nothing_is_started(house: House, approval: str):
+def test_without_a_person_to_ask_nothing_is_started(house: House, approval: str):
     house.script(talk(turn("", call("Subtask", requests=[VERIFY])), turn("Done."), when=PARENT))
     outcome = asyncio.run(house.run("Do it.", approval=approval))
     error = json.loads(house.results(outcome)[0])["notes"]["error"]

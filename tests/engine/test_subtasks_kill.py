@@ -156,7 +156,7 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
     assert set(labels.values()) == {1}
     output = answers(tmp_path / "home")
     if shape in NEEDED:
-        # Whoever is not needed any more was stopped, and says nothing.
+        # A subtask that is not needed any more was stopped, and says nothing.
         done = [label for label, said in output.items() if said == f"done {label}"]
         assert len(done) in NEEDED[shape]
         assert sum(not said for said in output.values()) == FAN - len(done)

@@ -23,7 +23,7 @@ REFUSED = {"error": {"message": "Unknown parameter: 'output_config.format'.", "t
 
 
 @pytest.mark.rule("context.object")
-def test_a_subagent_is_told_where_it_stands(house: House):
+def test_a_subagent_gets_its_place_in_the_tree(house: House):
     with ProviderServer(turn("ok")) as provider:
         house.use(provider)
         outcome = house.one(Task(label="scout", prompt="Look.", timeout=90.0))

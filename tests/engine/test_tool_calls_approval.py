@@ -1,4 +1,4 @@
-"""Tricks to get a call made that nobody approved as it is: none of them works."""
+"""Tricks to run a call that was not approved exactly as it is: none of them works."""
 
 import asyncio
 import hashlib

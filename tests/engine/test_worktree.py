@@ -94,7 +94,7 @@ def test_without_a_repository_it_works_in_place_where_all_is_approved_and_says_s
 
 
 @pytest.mark.rule("tools.readonly")
-def test_without_a_repository_it_is_refused_where_nobody_can_be_asked(house: House):
+def test_without_a_repository_and_a_person_to_ask_it_is_refused(house: House):
     house.script()
     outcome = house.one(WRITE, approval="refuse")
     assert isinstance(outcome, Rejected)
@@ -160,9 +160,7 @@ def test_a_subagent_that_is_stopped_late_hands_in_what_it_has_changed(house: Hou
 
 
 @pytest.mark.rule("time.partial")
-def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_changes_are(
-    house: House, repository: Path
-):
+def test_a_subagent_whose_time_ran_out_without_a_process_says_where_its_changes_are(house: House, repository: Path):
     house.script(talk(*WRITTEN_AND_AT_WORK), strict=False)
 
     async def begin():
@@ -283,7 +281,7 @@ def hand_over(house: House, outcome: Outcome) -> None:
 
 @pytest.mark.rule("disk")
 @pytest.mark.parametrize("left", ["build/out.bin", "loose.txt", "a.txt"])
-def test_work_that_is_in_no_commit_outlives_the_run_until_somebody_says_otherwise(
+def test_work_that_is_in_no_commit_outlives_the_run_until_it_is_removed(
     house: House, repository: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ):
     (repository / ".git" / "info" / "exclude").write_text("build\n__pycache__\n")

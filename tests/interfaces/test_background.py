@@ -37,7 +37,7 @@ def test_what_the_work_beside_raises_ends_the_body():
         asyncio.run(carry_out())
 
 
-def test_of_several_errors_the_one_raised_on_purpose_is_told():
+def test_of_several_errors_the_one_raised_on_purpose_is_reported():
     async def carry_out():
         async with background(failing()):
             try:

@@ -1,4 +1,4 @@
-"""Stopping what ended with a question: it ends as cancelled, nobody is asked any more, and it can be gone on with."""
+"""Stopping what ended with a question: it ends as cancelled, the question is withdrawn, and it can be resumed."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ async def _by_the_task(house, deputy, call):
 
 
 @pytest.mark.rule("resume")
-@pytest.mark.parametrize("is_asked", [True, False], ids=["somebody could be asked", "nobody could"])
+@pytest.mark.parametrize("is_asked", [True, False], ids=["with a person to ask", "without"])
 @pytest.mark.parametrize("stop", [_by_the_library, _from_elsewhere, _by_the_task])
 def test_however_a_call_with_a_question_was_stopped_it_goes_on_without_an_answer(house, place, stop, is_asked):
     model = house.script("m", ASKS, STUCK)

@@ -194,7 +194,7 @@ def test_a_question_blocks_and_the_answer_resumes_it(house, place):
     assert (done.status, done.report) == ("completed", "Then: blue.")
 
 
-def test_whoever_answers_is_asked_once_for_each_question(house, place):
+def test_the_answerer_is_asked_once_for_each_question(house, place):
     calls = [{"name": "Ask", "arguments": {"question": "Which?"}}, {"name": "Ask", "arguments": {"question": "Sure?"}}]
     model = house.script("asks", {"turns": [{"calls": calls}, {"text": "Good."}]})
     asked: list[Question] = []
@@ -351,7 +351,7 @@ def test_a_cancelled_call_stops_its_subagents_and_leaves_their_outcomes(house, p
     assert [outcome.status for outcome in asyncio.run(carry_out())] == ["cancelled", "cancelled"]
 
 
-def test_an_end_is_told_when_it_is_on_record_and_of_one_that_is_cancelled_while_others_go_on(house, place):
+def test_an_end_is_reported_when_it_is_on_record_and_of_one_that_is_cancelled_while_others_go_on(house, place):
     model = house.script("slow", {"times": 2, "turns": [{"text": "never", "delay_seconds": 60}]})
     found, ids = [], {}
 
@@ -440,7 +440,7 @@ def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, pla
 
 
 @pytest.mark.rule("recover")
-def test_only_what_nobody_is_at_work_on_is_taken_up(house, place):
+def test_only_runs_without_a_live_process_are_resumed(house, place):
     model = house.script("slow", {"turns": [{"text": "never said", "delay_seconds": 60}], "times": 3})
 
     async def main():
@@ -458,7 +458,7 @@ def test_only_what_nobody_is_at_work_on_is_taken_up(house, place):
     assert asyncio.run(main()) == (False, False, 0, "cancelled", True)
 
 
-def test_misuse_is_told_before_anything_happens(house, place):
+def test_misuse_is_reported_before_anything_happens(house, place):
     async def carry_out():
         async with opened(place, "script:nowhere.json") as deputy:
             with pytest.raises(UsageError, match="at least one deputy"):
@@ -519,7 +519,7 @@ def test_a_cap_on_the_cost_of_all_is_refused_where_no_price_is_known(house, plac
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, True, 1.5, "2"])
-def test_work_that_nobody_may_begin_is_refused(house, place, concurrency):
+def test_work_that_cannot_be_approved_is_refused(house, place, concurrency):
     with pytest.raises(UsageError) as refused:
         run_sync("x", model=house.script("none"), concurrency=concurrency, **place)
     assert refused.value.field == "concurrency"
@@ -640,7 +640,7 @@ def test_a_deputy_is_used_once_and_while_it_is_open(place):
 
 
 @pytest.mark.parametrize(("work", "field"), [((5,), "tasks[0]"), ((), "tasks"), ((["x"],), "tasks[0]")])
-def test_a_script_that_asks_for_no_task_is_told(place, work, field):
+def test_a_script_that_asks_for_no_task_is_reported(place, work, field):
     with pytest.raises(UsageError) as refused:
         run_sync(*work, model="offline:scout", **place)
     assert refused.value.field == field
@@ -694,7 +694,7 @@ def test_a_configuration_that_refuses_holds_for_programs_that_say_nothing(house,
 
 
 @pytest.mark.rule("resume")
-def test_several_who_ask_are_answered_by_their_ids(house, place):
+def test_several_questions_are_answered_by_their_ids(house, place):
     asking = [{"name": "Ask", "arguments": {"question": "Which?"}}]
     turns = [{"calls": asking}, {"text": "Thanks."}]
     model = house.script("ask", {"times": 2, "turns": turns})

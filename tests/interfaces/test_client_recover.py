@@ -1,4 +1,4 @@
-"""What a dead process left is for whoever resumes it, unless the user's own file says otherwise."""
+"""What a dead process left waits for a resume, unless the user's own file says otherwise."""
 
 import asyncio
 import json

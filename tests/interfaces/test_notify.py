@@ -79,7 +79,7 @@ def test_only_the_users_own_file_may_name_a_program(tmp_path):
         load_effective_settings(str(project.parent), str(tmp_path))
 
 
-def test_a_question_of_a_subagent_runs_the_program_and_a_failure_is_told_at_the_end(house, tmp_path):
+def test_a_question_of_a_subagent_runs_the_program_and_a_failure_is_reported_at_the_end(house, tmp_path):
     made = tmp_path / "made"
     ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
     model = house.script("asks", {"times": 2, "turns": [{"calls": [ask]}]})

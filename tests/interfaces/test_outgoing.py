@@ -156,7 +156,7 @@ def test_events_of_the_library_hold_no_secret_and_its_results_are_exact(place: A
 
 
 @pytest.mark.parametrize("event", ["tool_call", "tool_error", "note", "retry", "fallback", "warning", "waiting"])
-def test_the_live_view_shows_no_secret_whatever_it_is_told(place: Any, event: Any):
+def test_the_live_view_shows_no_secret_whatever_it_gets(place: Any, event: Any):
     board = ProgressTable()
     board.emit(Progress(event="started", label="a", session_id="x"), 0.0)
     for line, secret in LINES:

@@ -78,7 +78,7 @@ def test_a_call_whose_tasks_ask_says_which_asks_what_and_how_each_is_answered(ho
 
 
 @pytest.mark.rule("resume")
-def test_answers_must_be_for_all_who_ask_and_for_nobody_else(house, place):
+def test_answers_must_be_for_all_questions_and_no_others(house, place):
     model = house.script("m", asks_then("one", "x"), asks_then("two", "y"))
 
     async def go():
@@ -217,7 +217,7 @@ def test_a_folder_is_recorded_whole(house, place, monkeypatch):
 @pytest.mark.rule("resume")
 @pytest.mark.parametrize(("answer", "ran", "report"), [("yes", True, "Ran."), ("no", False, "Left it.")])
 def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, place, answer, ran, report):
-    # What it says then depends on what it was told: nothing has run unless somebody said yes.
+    # What it says then depends on what it was told: nothing has run without a yes.
     mark = house.workspace.parent / "ran"
     turns = [{"calls": [{"name": "Run", "arguments": {"command": f"touch {mark}"}}]}, {"text": report}]
     model = house.script("m", {"turns": turns})
@@ -234,7 +234,7 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
             return call
 
     async def later(call):
-        # Nobody is asked here and nothing is granted: what was asked before is for whoever resumes to answer.
+        # Nothing is asked or granted here: what was asked before is answered by the resume.
         async with Deputy(model, approval="refuse", **place) as deputy:
             with pytest.raises(UsageError, match=r"\[one\] asks: Use Run: touch .* \(risk: .*deputy approve sess_"):
                 await deputy.resume_run(call)
@@ -317,7 +317,7 @@ def test_what_is_left_of_a_call_is_also_what_never_began(house, place):
     assert asyncio.run(left(asyncio.run(interrupted()))) == ("one", "two", "three")
 
 
-def test_a_question_that_was_answered_since_it_was_looked_at_is_asked_by_nobody(house, place):
+def test_a_question_that_was_answered_meanwhile_is_not_asked_again(house, place):
     model, wanted = runner(house, house.workspace.parent / "ran", "one")
     asked = asyncio.Event()
     said = asyncio.Event()
@@ -341,7 +341,7 @@ def test_a_question_that_was_answered_since_it_was_looked_at_is_asked_by_nobody(
 
 
 @pytest.mark.rule("resume")
-def test_what_another_process_is_at_work_on_is_not_approved_by_whoever_is_refused(house, place):
+def test_a_refused_process_approves_nothing_of_a_run_in_another_process(house, place):
     mark = house.workspace.parent / "ran"
     model, wanted = runner(house, mark, "one")
     asked = asyncio.Event()
@@ -389,7 +389,7 @@ def test_an_answer_to_an_interrupted_call_that_asks_nothing_is_refused_and_not_l
 
 @pytest.mark.rule("recover")
 @pytest.mark.parametrize("by_call", [True, False])
-def test_one_resume_goes_on_with_what_timed_out_while_nobody_was_at_work(house, place, by_call):
+def test_one_resume_continues_what_timed_out_without_a_process(house, place, by_call):
     begun = asyncio.Event()
     model = house.script(
         "m",

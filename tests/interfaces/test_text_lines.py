@@ -74,7 +74,7 @@ def test_an_escape_without_an_end_hides_nothing():
 
 
 @pytest.mark.rule("untrusted")
-def test_whoever_approves_sees_what_an_escape_would_hide():
+def test_an_approval_shows_what_an_escape_would_hide():
     assert escaped_invisible("echo \x1b]0;; rm -rf .\x07") == "echo \\x1b]0;; rm -rf .\\x07"
 
 

@@ -135,7 +135,7 @@ def test_a_newer_journal_is_refused_and_left_as_it_is(filled: Callable[..., Path
     assert (home / "journal.db").read_bytes() == before
 
 
-def test_a_database_of_somebody_else_is_refused(home: Path) -> None:
+def test_a_database_of_another_program_is_refused(home: Path) -> None:
     home.mkdir(0o700)
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -324,7 +324,7 @@ def test_a_read_only_file_system_is_named_with_the_way_out(tmp_path: Path) -> No
         homes.explain(tmp_path, OSError(errno.EROFS, "Read-only file system"))
 
 
-def test_what_cannot_be_opened_on_a_disk_that_can_be_written_is_told_as_it_is(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_on_a_disk_that_can_be_written_is_reported_as_it_is(tmp_path: Path) -> None:
     assert homes.disk_of(tmp_path / "journal.db") == homes.Disk()
     assert "unable to open" in str(meaning("journal.db", failed_opening(tmp_path), homes.Disk()))
     assert homes.disk_of(tmp_path / "missing" / "journal.db") == homes.Disk()

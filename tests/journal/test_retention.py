@@ -1,4 +1,4 @@
-"""Retention: ended runs go after a while, whole trees at once, and nothing that somebody still needs."""
+"""Retention: ended runs go after a while, whole trees at once, and nothing that is still needed."""
 
 import asyncio
 import sqlite3
@@ -74,7 +74,7 @@ def test_at_start_up_what_is_older_than_seven_days_goes_with_its_files(tmp_path:
 
 
 @pytest.mark.rule("disk")
-def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
+def test_what_is_still_needed_never_goes(tmp_path: Path) -> None:
     home = tmp_path / "home"
     make(home, "live", days_ago=100, ending="live")
     make(home, "blocked", days_ago=100, ending="blocked")

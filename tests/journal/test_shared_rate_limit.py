@@ -47,7 +47,7 @@ def test_starts_of_two_processes_stand_in_one_line(tmp_path):
 
 
 @pytest.mark.rule("governor")
-def test_what_one_process_is_told_holds_the_other_back(tmp_path):
+def test_the_limit_of_one_process_holds_the_other_back(tmp_path):
     async def scene(one, two, journals):
         before = two.is_calm(100.0)
         await one.hold(130.0)
@@ -172,7 +172,7 @@ DAMAGES = [
 
 @pytest.mark.rule("governor")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_nobody_waits_for_ever_because_of_a_damaged_row(tmp_path, damage):
+def test_a_damaged_row_makes_no_process_wait_for_ever(tmp_path, damage):
     async def scene(one, two, journals):
         now = asyncio.get_running_loop().time()
         limiter = RateLimiter(store=two)
@@ -191,7 +191,7 @@ def test_nobody_waits_for_ever_because_of_a_damaged_row(tmp_path, damage):
     assert paced(tmp_path, scene) >= 1
 
 
-def test_who_cannot_ask_the_others_goes_on_alone(tmp_path):
+def test_a_process_that_cannot_ask_the_others_goes_on_alone(tmp_path):
     async def scene(one, two, journals):
         limiter = RateLimiter(store=two)
         await limiter.throttled(await limiter.enter(), 0.0)

@@ -193,7 +193,7 @@ def test_nothing_at_all_has_no_transcript() -> None:
 
 
 @pytest.mark.rule("transcript")
-def test_a_call_whose_end_nobody_knows_stands_there_as_the_model_was_told_of_it() -> None:
+def test_a_call_with_an_unknown_end_is_shown_as_the_model_saw_it() -> None:
     events = [
         ("asked", requested(RUN)),
         ("tool:1.0.begun", ToolCallBegun(tool="Run", call="c1", is_repeatable=False)),

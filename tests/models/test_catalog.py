@@ -43,7 +43,7 @@ def test_names_stand_for_models(name, model, thinking):
 
 
 @pytest.mark.parametrize("name", ["", "nonsense", "nowhere:model", "anthropic:", ":x"])
-def test_a_name_nobody_knows_is_a_usage_error(name):
+def test_an_unknown_name_is_a_usage_error(name):
     with pytest.raises(UsageError):
         CATALOG.resolve(name)
 

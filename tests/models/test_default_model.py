@@ -7,11 +7,11 @@ import pytest
 from deputy.models.default_model import BY_KEY, choose_model
 from deputy.models.factory import ModelFactory
 
-NOBODY = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
+UNREACHABLE = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
 
 
 def chosen(**environ: str):
-    known = {**NOBODY, **environ}
+    known = {**UNREACHABLE, **environ}
     return asyncio.run(choose_model(ModelFactory(environ=known), known))
 
 

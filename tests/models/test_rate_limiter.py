@@ -1,4 +1,4 @@
-"""A storm is never made worse by our own retries: nobody early, starts paced, concurrency halved and won back."""
+"""A storm is never made worse by our own retries: none is early, starts are paced, concurrency halved and won back."""
 
 import asyncio
 import random
@@ -354,7 +354,7 @@ def test_a_provider_that_wants_more_time_than_there_is_gets_none():
     assert len(moody.starts) == 1
 
 
-def test_who_comes_while_a_provider_wants_too_much_time_is_told_at_once():
+def test_a_request_while_a_provider_wants_too_much_time_fails_at_once():
     moody, model = retried(lambda _: RateLimited("come back tomorrow", retry_after=86_400.0))
 
     async def play():
@@ -368,7 +368,7 @@ def test_who_comes_while_a_provider_wants_too_much_time_is_told_at_once():
     assert len(moody.starts) == 1
 
 
-def test_the_usage_of_a_failed_try_is_told_once():
+def test_the_usage_of_a_failed_try_is_reported_once():
     def fail(number):
         if number:
             return None

@@ -134,7 +134,7 @@ async def test_four_processes_together_keep_to_the_limit_and_win_it_back(tmp_pat
     settled = [(under_way, limit.slots) for at, under_way, limit in limited if at > limit.cut_at + SETTLED_SECONDS]
     assert len(settled) > 20
     assert [(under_way, slots) for under_way, slots in settled if under_way > slots] == []
-    # There is a limit from the first cut on, at half of what was under way; whoever is behind it wins it back.
+    # There is a limit from the first cut on, at half of what was under way; the processes win it back.
     slots = [limit.slots for _, _, limit in limited]
     lowest = min(slots)
     assert len(limited) < len(busy.seen)

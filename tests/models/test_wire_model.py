@@ -509,7 +509,7 @@ CUT_AT_THE_LIMIT = {
 
 
 @pytest.mark.parametrize("protocol", CUT_AT_THE_LIMIT)
-async def test_no_call_is_told_that_the_output_limit_has_cut(protocol):
+async def test_no_call_that_the_output_limit_has_cut_is_reported(protocol):
     def cut(events):
         last = max(n for n, event in enumerate(events) if b'b\\"}' in event)
         return [event.replace(*CUT_AT_THE_LIMIT[protocol]) for n, event in enumerate(events) if n != last]
@@ -546,7 +546,7 @@ async def test_a_call_without_arguments_at_the_output_limit_is_not_told():
     assert events[-1].message.calls == ()
 
 
-async def test_arguments_that_are_no_object_are_told_as_malformed():
+async def test_arguments_that_are_no_object_are_reported_as_malformed():
     for text in ('{"path": ', "[1]", "nonsense", "null", '"x"', "{" * 100_000):
         piece = json.dumps(text).encode()
         fault = mangles(
@@ -612,7 +612,7 @@ async def test_a_million_tiny_deltas_are_read_in_time():
 
 
 @every_protocol
-async def test_missing_usage_is_told_as_unreported_and_costs_nothing_known(protocol):
+async def test_missing_usage_is_reported_as_unreported_and_costs_nothing_known(protocol):
     def without(events):
         return [e.replace(b'"usage":', b'"nothing":').replace(b'"usageMetadata":', b'"nothing":') for e in events]
 

@@ -121,7 +121,7 @@ def test_an_items_own_form_goes_back_to_where_it_came_from():
         assert ("rs_1" in str(items)) is (provider == "openai")
 
 
-def test_what_is_told_at_once_is_joined_and_kept_in_order():
+def test_what_is_reported_at_once_is_joined_and_kept_in_order():
     _, _, output = read("anthropic", [(STREAMS / "anthropic.sse").read_bytes()])
     assert output == "TLet me look — schön 思考.TI'll read both 文件 👩‍👩‍👧."
 

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-# MARK becomes an argument of everything they start, so that nobody who clears the environment is overlooked.
+# MARK becomes an argument of everything they start, so that a process with an empty environment is found, too.
 SHAPES = {
     "does as it is told": "echo ready; exec sleep MARK",
     "ignores TERM": "trap '' TERM INT HUP; echo ready; sleep MARK; sleep MARK",
@@ -27,7 +27,7 @@ def script(shape, mark):
 
 
 def survivors(mark):
-    """The processes that have a mark among their arguments, dead ones that nobody took in yet left aside."""
+    """The processes that have a mark among their arguments, without zombies."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():

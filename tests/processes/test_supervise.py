@@ -45,7 +45,7 @@ def test_input_goes_in_and_output_and_exit_code_come_back():
         ("kill -9 $PPID; sleep 60", ExitStatus()),
     ],
 )
-def test_how_it_ended_is_told(text, exit_):
+def test_how_it_ended_is_reported(text, exit_):
     async def play():
         async with supervise(shell(text)) as child:
             return await child.exited()
@@ -168,7 +168,7 @@ def test_a_program_that_is_asked_may_end_in_its_own_way():
     assert asyncio.run(play()) == (b"bye\n", ExitStatus(code=7))
 
 
-def test_input_that_nobody_reads_is_no_error():
+def test_input_that_is_not_read_is_no_error():
     async def play():
         async with supervise(shell("exec <&-; echo ready; exit 0")) as child:
             await child.feed(b"x" * 1_000_000)

@@ -327,7 +327,7 @@ def test_research_writes_into_its_work_folder_and_nowhere_else(project: Project)
     assert f"code.py must not be changed; write only beneath: {FOLDER}." in transcript.read_text()
 
 
-def test_who_works_in_a_worktree_has_the_work_folder_of_the_main_tree(project: Project):
+def test_an_agent_in_a_worktree_has_the_work_folder_of_the_main_tree(project: Project):
     project.add()
     notes = f"{FOLDER}/notes.md"
     ended = project.order(
@@ -508,7 +508,7 @@ def test_work_in_ignored_files_outlives_the_time_limit_and_resume_finds_it(proje
     assert project.resume(ended.outcome.session_id).status == "completed"
 
 
-def test_ignored_files_that_nobody_names_stay_where_they_are_and_the_outcome_says_where(project: Project):
+def test_ignored_files_that_are_not_named_stay_where_they_are_and_the_outcome_says_where(project: Project):
     project.add()
     project.commit(".gitignore", "build/\n")
     said = returned("completed", "build")

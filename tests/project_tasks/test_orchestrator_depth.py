@@ -89,7 +89,7 @@ def test_implementing_through_executor_implementer_and_helper(project: Project):
 
 
 @pytest.mark.rule("guard.depth")
-def test_a_helper_at_depth_3_has_nobody_below_it(project: Project):
+def test_a_helper_at_depth_3_cannot_delegate(project: Project):
     project.add()
     agents = project.root / "person/.deputy/agents"
     agents.mkdir(parents=True)
@@ -170,7 +170,7 @@ def test_a_command_spawns_64_at_most_its_agent_included(project: Project):
 
 
 @pytest.mark.rule("guard.quota")
-def test_who_goes_on_with_a_command_does_not_begin_to_count_anew(project: Project):
+def test_a_resumed_command_does_not_count_its_spawns_anew(project: Project):
     project.add()
     (project.folder / "deputy.toml").write_text("[limits]\nmax_spawns = 2\n")
     one = hand_to("web-research-specialist")

@@ -74,8 +74,8 @@ class Shell:
         turns = [turn("", write(path)), done, turn("", write(path)), *[done] * 20]
         self.model = project.script(talk(*turns, times=2))
         # Nothing listens on port 9: no test may meet a model server of this machine.
-        nobody = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
-        self.env = {**os.environ, **nobody, "DEPUTY_HOME": str(project.home)}
+        unreachable = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
+        self.env = {**os.environ, **unreachable, "DEPUTY_HOME": str(project.home)}
 
     def __call__(self, *arguments: str, killed_at: tuple[str, str, str] | None = None):
         program = ["-m", "deputy"] if killed_at is None else [str(Path(__file__).with_name("killed.py")), *killed_at]
@@ -120,7 +120,7 @@ def test_the_task_is_never_ahead_of_the_evidence_and_the_work_completes(
     shell = Shell(project, path)
     assert shell.order(command, killed_at=stage).returncode == -signal.SIGKILL
     check(project, shell)
-    # Whoever goes on is killed at the same stage, where it gets there; a return can be put right only once.
+    # The resumed process is killed at the same stage, where it gets there; a return can be put right only once.
     proven = shell.proven()
     if "live" in proven.values() and stage != WRITING:
         again = shell("resume", *proven, "--json", killed_at=stage)
@@ -132,7 +132,7 @@ def test_the_task_is_never_ahead_of_the_evidence_and_the_work_completes(
         assert again.returncode == 0, again.stderr
         outcome = json.loads(again.stdout)
         assert (outcome["status"], [one["path"] for one in outcome["artifacts"]]) == ("completed", [path])
-    # Whoever looks settles what has ended, and only that.
+    # A command that reads settles what has ended, and only that.
     assert shell("task", "list", "--all", "--json").returncode == 0
     task = project.task()
     assert (task.status, task.artifacts, task.work) == (status, (path,), None)
@@ -185,7 +185,7 @@ def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(proj
         first.wait()
         if first.stdout is not None:
             first.stdout.close()
-    # Cancelled by whoever looks, it gives the task back as it was.
+    # Cancelled by a later command, it gives the task back as it was.
     assert shell("cancel", session_id).returncode in (0, 130)
     assert shell("task", "show", "1", "--json").returncode == 0
     assert (project.task().status, project.task().work) == ("not started", None)
@@ -194,7 +194,7 @@ def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(proj
 @pytest.mark.rule("registry.monitor")
 @pytest.mark.rule("time.partial")
 @pytest.mark.parametrize("looking", [("ps",), ("task", "list"), ("todo",)], ids=" ".join)
-def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, looking: tuple[str, ...]):
+def test_the_next_command_ends_what_is_late_and_settles_its_task(project: Project, looking: tuple[str, ...]):
     project.add()
     shell = Shell(project)
     assert (
@@ -216,7 +216,7 @@ def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, 
     assert (again.returncode, project.task().status) == (0, "researched"), again.stderr
 
 
-def test_a_task_of_a_session_that_nobody_here_knows_can_be_given_back(project: Project):
+def test_a_task_of_an_unknown_session_can_be_released(project: Project):
     project.add()
     shell = Shell(project)
     project.tasks.change(1, lambda task: begun(task, "plan", "sess_1_elsewhere", "then"))

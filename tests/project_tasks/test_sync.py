@@ -43,7 +43,7 @@ def test_the_end_of_an_earlier_go_does_not_settle_a_later_one(tasks: TaskFile) -
     assert tasks.find(1).status == "researched"
 
 
-def test_a_task_that_is_taken_again_while_somebody_looks_stays_taken(tasks: TaskFile) -> None:
+def test_a_task_that_is_claimed_again_while_it_is_read_stays_claimed(tasks: TaskFile) -> None:
     def look(_: str) -> RecordedOutcome:
         sync_tasks(tasks, {"s1": ending()}.get)
         tasks.change(1, lambda task: begun(task, "research", "s1", "later", 1))
@@ -56,7 +56,7 @@ def test_a_task_that_is_taken_again_while_somebody_looks_stays_taken(tasks: Task
 
 
 @pytest.mark.rule("commands.state")
-def test_a_question_that_is_dropped_frees_its_task_though_nobody_is_at_work_on_it(tasks: TaskFile) -> None:
+def test_a_question_that_is_dropped_frees_its_task_without_a_process(tasks: TaskFile) -> None:
     error = Error(type="question", message="Which?", recoverable=True, recommendation="Say it.")
     asks = Blocked(lineage=DONE.lineage, summary="s", errors=(error,), question="Which?")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A home and a workspace for a program of somebody else."""
+"""A home and a workspace for another agent's program."""
 
 import pytest
 

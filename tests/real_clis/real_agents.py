@@ -22,7 +22,7 @@ MODELS = {**PROGRAM_MODELS, "copilot": "copilot:gpt-5.2", "qwen": "qwen:m1"}
 PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "qwen")}
 """They try again for minutes, which is theirs to decide."""
 FORGETFUL = {("it goes on twice", "gemini")}
-"""It loses the file of a session that it has loaded once, and says so: whoever asks it starts afresh."""
+"""It loses the file of a session that it has loaded once, and says so: the next turn starts afresh."""
 TITLES = ('single "title" field', "title generator")
 """How they ask for a title of the conversation, which repeats the task."""
 

@@ -59,7 +59,7 @@ def test_a_session_that_is_gone_says_so(name, home, workspace):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_program_that_nobody_is_logged_in_to_says_so(name, home, workspace):
+def test_a_program_without_a_login_says_so(name, home, workspace):
     async def try_it():
         async with ProviderServer(strict=False) as provider:
             environ = RealStage(name, home).environ(provider)
@@ -80,7 +80,7 @@ def test_a_program_that_nobody_is_logged_in_to_says_so(name, home, workspace):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_program_that_somebody_else_ends_has_crashed(name, number, home, workspace):
+def test_a_program_that_another_process_ends_has_crashed(name, number, home, workspace):
     case = msgspec.structs.replace(CASES[0], turns=(ScriptedTurn(text="Late.", delay_seconds=60),), name="it is ended")
 
     async def end_it():

@@ -113,7 +113,7 @@ def test_conformance_in_memory(case: Callable[[Host], Awaitable[None]]) -> None:
 async def suspending(
     home: Path, make: type[SqliteJournal] = SqliteJournal
 ) -> AsyncGenerator[tuple[SqliteJournal, LocalEngine]]:
-    """An engine that suspends at once whoever waits for a child."""
+    """An engine that suspends at once a run that waits for a child."""
     async with (
         make(home, fsync="off") as journal,
         LocalEngine(journal, parent_of_one_that_asks, RealWorld(journal.clock.now), suspend_seconds=0.0) as engine,
@@ -221,7 +221,7 @@ def test_a_suspended_run_costs_at_most_two_kilobytes(tmp_path: Path) -> None:
 
 
 class LookedAt(SqliteJournal):
-    """A journal that is looked at by an engine, as it is from time to time, before anybody hears of what was begun."""
+    """A journal that is looked at by an engine, as it is from time to time, before the start of a run is reported."""
 
     look: Callable[[], Awaitable[object]]
 
@@ -242,7 +242,7 @@ class LookedAt(SqliteJournal):
 
 
 @pytest.mark.rule("spawn.once")
-def test_a_run_that_is_being_put_to_work_is_taken_up_by_nobody_else(tmp_path: Path) -> None:
+def test_a_run_that_is_being_resumed_is_not_resumed_elsewhere(tmp_path: Path) -> None:
     made: list[str] = []
 
     async def work(args: str) -> Noted:
@@ -308,7 +308,7 @@ def test_a_run_that_is_resumed_twice_goes_on_from_the_first_time(tmp_path: Path)
                     await engine.resume("sess_1_a")
             goes_on.set()
             output.append((await waiting).summary)
-            # It may still be on its way out; whoever resumes it then has it work again nevertheless.
+            # It may still be on its way out; a resume then continues it nevertheless.
             await engine.resume("sess_1_a")
             output.append((await engine.result("sess_1_a")).summary)
         return output
@@ -383,11 +383,11 @@ def test_what_has_completed_or_is_gone_since_it_was_blocked_is_not_cancelled(tmp
     asyncio.run(main())
 
 
-def test_a_run_of_others_whose_time_is_up_is_told_with_how_it_ended() -> None:
+def test_a_run_of_another_process_whose_time_is_up_is_reported_with_its_outcome() -> None:
     world, disk, output = VirtualWorld(random.Random(1)), MemoryDisk(), list["State"]()
 
     async def never(run: RunContext, start: object) -> Outcome:
-        raise AssertionError("nobody goes on with it")
+        raise AssertionError("it must not be resumed")
 
     async def main() -> None:
         gone = MemoryJournal(disk, "gone", world.now)
@@ -477,7 +477,7 @@ async def quick(args: str) -> Noted:
     return Noted(content="done")
 
 
-def test_a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_fails_the_waiting_calls_and_ends_no_run(tmp_path: Path) -> None:
     async def main() -> None:
         async with SqliteJournal(tmp_path / "home") as journal:
             failing = Failing(journal)

@@ -47,12 +47,12 @@ def test_work_goes_on_when_storage_that_failed_for_long_works_again(seed: int):
     simulate(seed, LocalStage())
 
 
-def test_a_caller_that_is_cancelled_dismisses_all_who_ask_at_once():
+def test_a_caller_that_is_cancelled_cancels_all_pending_questions():
     simulate(718134, LocalStage())
 
 
 @pytest.mark.rule("time.partial")
-def test_a_deadline_that_passed_while_nobody_was_there_ends_the_work_at_once():
+def test_a_deadline_that_passed_without_a_process_ends_the_work_at_once():
     # A parent with 7.5 s whose process is gone for 7.6 s, in the middle of a tool that hangs.
     simulate(115761, LocalStage())
 
@@ -69,7 +69,7 @@ def test_a_cancel_that_came_too_late_stops_no_round_that_is_being_begun():
 
 
 @pytest.mark.rule("outcome.total")
-def test_a_run_that_is_ended_while_somebody_takes_it_up_is_left_as_it_is():
+def test_a_run_that_is_ended_while_it_is_resumed_is_left_as_it_is():
     # A run whose time is up is ended by one who looks, while another, who found it live, has its lease to cancel it.
     simulate(201981, LocalStage())
 

@@ -79,7 +79,7 @@ class Terminal:
         return self.text
 
     def close(self) -> None:
-        """Close it, whoever is at work in it."""
+        """Close it, also with a program at work in it."""
         os.close(self._terminal)
 
     def end(self, *, seconds: float = 30) -> int:
@@ -110,8 +110,8 @@ class CommandHouse:
         self.home = folder / "home"
         kept = {name: value for name, value in os.environ.items() if not name.startswith((*KEYS, "DEPUTY"))}
         # Nothing listens on port 9: no test may meet a model server of this machine.
-        nobody = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
-        self.env = {**kept, **nobody, "DEPUTY_HOME": str(self.home), "DEPUTY_MODEL": "offline:scout"}
+        unreachable = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
+        self.env = {**kept, **unreachable, "DEPUTY_HOME": str(self.home), "DEPUTY_MODEL": "offline:scout"}
         self.started: list[subprocess.Popen[bytes]] = []
 
     def run(self, *arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:

@@ -51,7 +51,7 @@ async def here(
     hub = ServerState(Options(workspace=house.workspace, home=house.home, **options))
     async with hub, Client(make_server(hub), mode=mode, **(client or {})) as connected:
         yield connected
-        # What is cut off by leaving was not cancelled by anybody.
+        # What is cut off by leaving was not cancelled.
         hub.is_leaving = True
 
 

@@ -47,7 +47,7 @@ async def test_a_failure_of_the_test_itself_is_not_hidden():
             raise ZeroDivisionError
 
 
-async def test_conversations_are_told_apart_by_what_they_open_with():
+async def test_conversations_are_distinguished_by_what_they_open_with():
     script = ModelScript(
         conversations=(
             ScriptedConversation(when="security", turns=(ScriptedTurn(text="safe"),), times=2),
@@ -90,6 +90,6 @@ def test_nonsense_is_answered_with_an_error_not_a_crash():
                 assert "message" in json.load(answer)["error"]
 
 
-def test_a_fault_that_nobody_knows_is_refused_at_once():
+def test_an_unknown_fault_is_refused_at_once():
     with pytest.raises(ValueError, match="sparkle"):
         ProviderServer(ScriptedTurn(faults=("sparkle",)))

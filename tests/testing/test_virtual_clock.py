@@ -33,7 +33,7 @@ def test_a_timeout_fires_in_virtual_time():
     assert run_in_virtual_time(main()) == 300
 
 
-def test_waiting_for_what_never_comes_is_told():
+def test_waiting_for_what_never_comes_is_reported():
     async def main():
         await asyncio.get_running_loop().create_future()
 

@@ -116,7 +116,7 @@ def test_an_agent_that_is_made_up_grants_nothing(house: House):
 
 
 @pytest.mark.rule("delegate.key")
-def test_a_missing_key_is_told_before_anything_is_asked_or_spent(house: House, monkeypatch):
+def test_a_missing_key_is_reported_before_anything_is_asked_or_spent(house: House, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     tasks = [{**ONE, "model": "openai:gpt-5.2"}]
@@ -126,7 +126,7 @@ def test_a_missing_key_is_told_before_anything_is_asked_or_spent(house: House, m
 
 
 @pytest.mark.rule("delegate.approve")
-def test_where_nobody_can_be_asked_nothing_is_started(house: House):
+def test_without_a_person_to_ask_nothing_is_started(house: House):
     assert "no person can be asked" in told(house, run(house, {"tasks": [ONE]}, approval="refuse"))
     assert not [seen for seen in house.seen if seen.event == "started"]
 
@@ -247,7 +247,7 @@ def test_the_system_prompt_is_the_callers_base_and_what_the_subagent_is(house: H
 
 
 @pytest.mark.rule("budget")
-def test_a_model_is_told_that_a_cap_on_cost_cannot_be_kept_before_anything_is_started(house: House):
+def test_a_model_learns_that_a_cap_on_cost_cannot_be_kept_before_anything_is_started(house: House):
     text = told(house, run(house, {"tasks": [{**ONE, "budget": {"cost": 0.5}}]}))
     assert "tasks[0].budget.cost: no price is known for script:" in text
     assert "Nothing was started" in text

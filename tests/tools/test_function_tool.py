@@ -79,7 +79,7 @@ def test_a_long_answer_is_cut():
     assert "cut here" in output.text
 
 
-def test_a_signature_that_is_no_schema_is_told_at_once():
+def test_a_signature_that_is_no_schema_is_reported_at_once():
     def untyped(x):
         return x
 

@@ -184,7 +184,7 @@ def test_a_worktree_whose_making_was_killed_is_made_anew(home: Home):
 
 
 @pytest.mark.rule("recover")
-def test_whoever_is_stopped_while_it_looks_for_its_worktree_loses_nothing_there(
+def test_a_run_that_is_stopped_while_it_looks_for_its_worktree_loses_nothing_there(
     home: Home, repository: Path, tmp_path: Path
 ):
     place = home.open()
@@ -205,7 +205,7 @@ def test_whoever_is_stopped_while_it_looks_for_its_worktree_loses_nothing_there(
 
 
 @pytest.mark.rule("tools.readonly")
-def test_changes_that_are_not_committed_are_told(home: Home, repository: Path):
+def test_changes_that_are_not_committed_are_reported(home: Home, repository: Path):
     (repository / "loose.txt").write_text("x")
     assert home.open().is_behind
 

@@ -94,7 +94,7 @@ def test_a_toolbox_runs_only_what_is_granted_and_writers_need_approval():
     assert "is not granted" in refused.text
 
 
-def test_what_goes_wrong_is_told_to_the_model_and_a_server_that_died_comes_back():
+def test_what_goes_wrong_is_reported_to_the_model_and_a_server_that_died_comes_back():
     async def check(servers):
         await servers.ready(["mcp__docs"])
         tools = {tool.name.removeprefix("mcp__docs__"): tool for tool in servers.tools()}

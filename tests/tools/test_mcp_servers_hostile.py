@@ -1,4 +1,4 @@
-"""MCP servers that mean no good: they cost bounded time and memory, fool nobody, and leave nothing behind."""
+"""Hostile MCP servers: they cost bounded time and memory, cannot deceive, and leave nothing behind."""
 
 import asyncio
 import gzip
@@ -66,7 +66,7 @@ def test_what_it_promises_of_its_answers_is_not_held_against_them(way):
 
 
 @pytest.mark.parametrize("way", ["malformed", "nameless", "asks"])
-def test_a_wrong_answer_is_told_to_the_model_and_the_server_can_be_asked_again(way):
+def test_a_wrong_answer_is_reported_to_the_model_and_the_server_can_be_asked_again(way):
     async def check(servers):
         return await called(servers), await called(servers)
 

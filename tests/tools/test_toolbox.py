@@ -110,7 +110,7 @@ def test_a_tool_that_is_cancelled_within_has_failed():
     assert failed.text == "Read failed: an operation that it waited for was cancelled."
 
 
-def test_a_tool_that_somebody_stops_is_stopped():
+def test_a_tool_that_is_cancelled_is_stopped():
     async def hang(_, __):
         await asyncio.Event().wait()
 

@@ -144,7 +144,7 @@ def test_each_provider_is_asked_as_it_wants(serve):
         (b"", "could not be reached"),
     ],
 )
-def test_whatever_goes_wrong_is_told_without_the_key(serve, name, answer, told):
+def test_whatever_goes_wrong_is_reported_without_the_key(serve, name, answer, told):
     output, _ = searched(serve, name, answer)
     assert output.is_error
     assert told in output.text

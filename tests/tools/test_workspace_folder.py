@@ -34,7 +34,7 @@ def test_whatever_cannot_be_looked_at_is_not_there_and_never_an_exception(root, 
 
 
 @pytest.mark.rule("contract.evidence")
-def test_a_link_out_of_the_workspace_is_told_apart_from_nothing(root, tmp_path):
+def test_a_link_out_of_the_workspace_is_distinguished_from_nothing(root, tmp_path):
     (tmp_path / "outside").write_text("x")
     (root / "out").symlink_to(tmp_path / "outside")
     (fact,) = facts(root, "out")
@@ -67,7 +67,7 @@ def test_a_directory_is_worth_what_its_files_are(root):
         ("tasks.json", False),
     ],
 )
-def test_what_git_and_deputy_keep_is_told_apart_from_work(root, path, kept):
+def test_what_git_and_deputy_keep_is_distinguished_from_work(root, path, kept):
     for place in (".git/HEAD", ".deputy/tasks.json", ".deputy/work/x", "sub/.deputy/tasks.lock", "tasks.json"):
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         (root / place).write_text("x")

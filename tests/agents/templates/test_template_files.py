@@ -148,7 +148,7 @@ def test_both_kinds_of_file_say_the_same(tmp_path: Path, name: str, text: str) -
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_rule(
+def test_what_is_wrong_is_reported_with_file_line_and_rule(
     tmp_path: Path, name: str, text: str, line: int, rule: str, words: str
 ) -> None:
     path = write(tmp_path, name, text)

@@ -58,7 +58,7 @@ def run(programs, environ, workspace):
 
 @pytest.mark.rule("cli")
 @pytest.mark.parametrize("name", NAMES)
-def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, run, environ):
+def test_seven_things_that_are_wrong_are_distinguished_each_with_what_to_do(name, run, environ):
     ends = {}
     for what in SEVEN:
         turns = (ScriptedTurn(faults=("model_not_found",)),) if what == "model not there" else SAYS
@@ -90,7 +90,7 @@ def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, r
         ("fills its context", "limited", "CONTEXT_EXHAUSTED"),
     ],
 )
-def test_other_bad_ends_are_told_apart_too(how, kind, code, run):
+def test_other_bad_ends_are_distinguished_too(how, kind, code, run):
     end = run("codex", SAYS, how)
     assert (end.kind, end.error.code) == (kind, code)
 
@@ -127,7 +127,7 @@ def test_an_agent_that_cannot_go_on_says_so(run):
 
 
 @pytest.mark.parametrize("name", ["claude", "gemini"])
-def test_who_goes_on_is_told_only_what_is_new_and_old_words_are_not_heard_again(name, run, programs):
+def test_a_resumed_session_gets_only_what_is_new_and_old_text_is_not_repeated(name, run, programs):
     output = []
     first = run(name, (ScriptedTurn(text="One."), ScriptedTurn(text="Two.")), system="SYSTEM")
     second = run.again(name, emit=output.append, system="SYSTEM", resume=first.own_session, message="And?")

@@ -34,7 +34,7 @@ ORDER = Invocation(
 
 
 @given(FIELDS)
-def test_no_message_breaks_whoever_reads_it(fields):
+def test_no_message_breaks_its_reader(fields):
     line = msgspec.json.encode(fields)
     message = jsonrpc.read(line)
     assert message is None or isinstance(message, jsonrpc.Message)

@@ -75,7 +75,7 @@ def test_a_file_stamped_in_the_same_tick_of_the_clock_has_changed(completed):
     assert messages(completed, [fact], started_at=STARTED) == []
 
 
-def test_where_nobody_looked_nothing_is_said(completed):
+def test_without_a_check_nothing_is_reported(completed):
     assert messages(completed, None, kind="research", started_at=STARTED) == []
 
 

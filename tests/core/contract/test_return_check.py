@@ -113,7 +113,7 @@ def test_an_empty_path_is_not_the_callers_even_of_a_target_at_the_top(made):
     assert messages(value, ExpectedReturn(path=("researcher",))) == ["Delegation path mismatch: nothing != researcher"]
 
 
-def test_what_nobody_expects_is_not_compared(made):
+def test_what_is_not_expected_is_not_compared(made):
     metadata = {"session_id": "a", "agent_type": "b", "delegation_depth": 7, "delegation_path": ["c"]}
     assert check(made(metadata=metadata)).is_valid
 

@@ -260,7 +260,7 @@ def test_what_is_found(text, found):
     assert whole(text) == found
 
 
-def test_an_object_that_breaks_off_is_told_apart():
+def test_an_object_that_breaks_off_is_distinguished():
     assert list(find_objects('{"a": 1, b')) == [(0, 8, False)]
 
 

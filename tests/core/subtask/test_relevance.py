@@ -5,7 +5,7 @@ import pytest
 from deputy.core.subtask.relevance import chosen, rank, words_of
 
 
-def test_words_are_told_apart_from_their_endings_and_joints() -> None:
+def test_words_are_distinguished_from_their_endings_and_joints() -> None:
     assert words_of("parseHttpHeaders, parse_http_header") == ["pars", "http", "header", "pars", "http", "header"]
     assert words_of("The testing of tests") == ["test", "test"]
     assert words_of("x" * 1000) == []

@@ -54,7 +54,7 @@ def test_a_continuation_without_a_request_is_malformed(notes: object) -> None:
 
 
 @pytest.mark.rule("subtask.bad")
-def test_all_problems_of_a_request_are_told_at_once() -> None:
+def test_all_problems_of_a_request_are_reported_at_once() -> None:
     problems = read_continuation(
         {
             "requests": [

@@ -78,7 +78,7 @@ def test_the_index_finds_what_looking_at_every_template_finds(case: tuple[list[T
     assert [score.total for score in everyone] == sorted((score.total for score in everyone), reverse=True)
 
 
-def test_missing_and_mistyped_inputs_are_told_together() -> None:
+def test_missing_and_mistyped_inputs_are_reported_together() -> None:
     wanting = template(
         "t",
         inputs=(

@@ -49,7 +49,7 @@ def test_the_picture_has_each_beneath_its_parent(house, columns):
 
 
 @pytest.mark.rule("delegate.view")
-def test_who_watches_sees_the_same_tree(house):
+def test_watch_shows_the_same_tree(house):
     assert house.run(*led(house), "--json").returncode == 0
     call = next(entry["session_id"] for entry in entries(house) if entry["parent"] is None)
     output = house.run("watch", call)
@@ -65,7 +65,7 @@ def test_who_watches_sees_the_same_tree(house):
 
 
 @pytest.mark.rule("delegate.view")
-def test_subtasks_stand_beneath_whoever_asked_for_them(house):
+def test_subtasks_stand_beneath_the_run_that_asked_for_them(house):
     folder = house.home / ".deputy" / "agents"
     folder.mkdir(parents=True)
     (folder / "boss.md").write_text(BOSS.replace("Delegate", "Subtask"))

@@ -136,7 +136,7 @@ def test_closed_and_full_streams_are_no_traceback(tmp_path, line, code):
         "deputy delegate -t a=x --yes 2>/dev/full",
     ],
 )
-def test_a_reader_that_goes_away_neither_fails_the_work_nor_is_told_of(tmp_path, line):
+def test_a_reader_that_goes_away_neither_fails_the_work_nor_is_reported(tmp_path, line):
     run = shell(
         f"({line.replace(' |', '; echo $? >code) |', 1)}" if "|" in line else f"{line}; echo $? >code", tmp_path
     )

@@ -11,7 +11,7 @@ def _partial(run: str, kind: str) -> Partial:
     return Partial(lineage=Lineage.root(run), summary="so far", errors=(error,))
 
 
-def test_nobody_is_told_to_go_on_with_what_a_spent_budget_would_stop_again() -> None:
+def test_resume_is_not_suggested_when_a_spent_budget_would_stop_it_again() -> None:
     spent, late = _partial("sess_1_a", "budget"), _partial("sess_1_b", "timeout")
     assert remedy("sess_1_call", [spent]) == ""
     assert remedy("sess_1_call", [spent, late]) == "to continue what is not complete: deputy resume sess_1_call"

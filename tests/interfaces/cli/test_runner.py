@@ -15,7 +15,7 @@ def test_a_full_disk_says_how_to_go_on_with_the_run_that_it_stopped() -> None:
         raise StorageFull("journal.db", "it is full")
 
 
-def test_nobody_is_told_to_go_on_with_what_is_damaged() -> None:
+def test_resume_is_not_suggested_for_a_damaged_run() -> None:
     with (
         pytest.raises(StorageCorrupt, match=r"deputy doctor --repair.*keeps the damaged files\.$"),
         resumable("sess_1_aaaaaa"),

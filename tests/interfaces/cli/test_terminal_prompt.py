@@ -115,7 +115,7 @@ def test_a_key_pressed_before_the_prompt_does_not_answer_a_question_that_took_an
 
 @pytest.fixture
 def typing(monkeypatch):
-    """What is typed is written here, and read by whoever asks."""
+    """What is typed is written here, and read by the prompt."""
     theirs, ours = os.pipe()
     with os.fdopen(theirs) as read, os.fdopen(ours, "wb", buffering=0) as write:
         monkeypatch.setattr(sys, "stdin", read)

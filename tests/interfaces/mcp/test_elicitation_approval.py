@@ -1,4 +1,4 @@
-"""Who lets subagents start: the client's person, a policy, anybody at a terminal, or nobody."""
+"""How a call is approved: by the client's person, by a policy, or from a terminal; else it is refused."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ def test_the_person_of_a_client_that_can_ask_is_asked_once_and_approves(house, m
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize(("action", "content"), [("decline", None), ("cancel", None), ("accept", {"choice": "no"})])
-def test_a_person_who_does_not_approve_has_nothing_started(house, mode, action, content):
+def test_a_no_starts_nothing(house, mode, action, content):
     result = call_with(house, mode, person(action, [], content))
     assert result.is_error
     assert "not approved" in text_of(result)
@@ -82,7 +82,7 @@ def test_by_policy_it_is_granted_or_refused_without_asking(house):
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_where_nobody_answers_in_time_it_is_refused(house, mode):
+def test_without_an_answer_in_time_it_is_refused(house, mode):
     result = call_with(house, mode, {}, approval_seconds=0.01)
     assert result.is_error
     assert result.structured_content["results"][0]["status"] == "rejected"
@@ -145,7 +145,7 @@ def _waiting(house) -> str | None:
     return next((entry["session_id"] for entry in entries(house) if entry["status"] == "waiting"), None)
 
 
-def test_a_waiting_client_is_told_how_to_approve_and_that_it_still_waits(house, monkeypatch):
+def test_a_waiting_client_learns_how_to_approve_and_that_it_still_waits(house, monkeypatch):
     monkeypatch.setattr(server_state, "HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr(server_state, "GAP_SECONDS", 0.01)
     heard: list[tuple[float, str]] = []
@@ -170,7 +170,7 @@ def test_a_waiting_client_is_told_how_to_approve_and_that_it_still_waits(house, 
     assert f"deputy approve {entries(house)[0]['session_id']}" in heard[-1][1]
 
 
-def test_the_one_who_asks_cannot_approve(house):
+def test_the_client_that_asks_cannot_approve(house):
     async def main():
         async with here(house, model="offline:scout") as client:
             started = await client.call_tool("DelegateStart", tasks("a"))
@@ -223,7 +223,7 @@ def test_approve_says_what_does_not_wait(house):
 
 
 @pytest.mark.rule("delegate.approve")
-def test_a_call_whose_server_is_gone_is_refused_by_whoever_looks_when_its_time_is_up(house):
+def test_a_call_whose_server_is_gone_is_refused_when_its_time_is_up(house):
     async def main():
         async with here(house, model="offline:scout", approval_seconds=1.5) as client:
             return (await client.call_tool("DelegateStart", tasks("a"))).structured_content
@@ -263,7 +263,7 @@ def waiting_run(house, **options) -> str:
     return asyncio.run(main())
 
 
-def test_whoever_goes_on_with_a_run_that_waits_for_approval_is_told_how_to_approve_it(house):
+def test_resuming_a_run_that_waits_for_approval_says_how_to_approve_it(house):
     run = waiting_run(house)
     resumed = house.run("resume", run)
     assert resumed.returncode == 2
@@ -294,7 +294,7 @@ def events(house, run: str) -> list:
 
 @pytest.mark.rule("registry.monitor")
 @pytest.mark.rule("delegate.approve")
-def test_several_who_look_at_once_refuse_a_call_that_nobody_approved_in_time_once(house):
+def test_several_readers_at_once_refuse_an_expired_call_once(house):
     run = late_run(house)
     looking = [house.start("ps", "--json") for _ in range(3)]
     listed = [json.loads(each.communicate()[0])["delegations"] for each in looking]
@@ -308,7 +308,7 @@ def test_several_who_look_at_once_refuse_a_call_that_nobody_approved_in_time_onc
 
 
 @pytest.mark.rule("delegate.approve")
-def test_a_yes_that_came_in_time_is_not_taken_back_by_whoever_looks_later(house):
+def test_a_yes_that_came_in_time_is_not_taken_back_later(house):
     run = waiting_run(house, approval_seconds=8)
     assert house.approve(run).returncode == 0
     with SqliteQueries.open_any(house.home) as reader:

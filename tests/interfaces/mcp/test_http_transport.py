@@ -114,7 +114,7 @@ def ask(house, body: bytes = BODY, path: str = "/mcp", method: str = "POST", **c
         connection.close()
 
 
-def test_who_does_everything_right_gets_in(served):
+def test_a_correct_request_gets_in(served):
     status, body = ask(served)
     assert status == 200
     assert b"DelegateStart" in body

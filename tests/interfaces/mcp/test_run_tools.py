@@ -74,7 +74,7 @@ def test_a_run_goes_on_only_if_the_person_of_the_client_approves(house, mode, pe
 
 
 @pytest.mark.rule("delegate.approve")
-def test_where_nobody_can_be_asked_a_run_waits_and_keeps_what_it_had_when_nobody_answers(house):
+def test_without_a_person_to_ask_a_run_waits_and_keeps_its_outcome_without_an_answer(house):
     run = ended_run(house, turn("", RUNS), turn("second done"))
     output = resumed(house, run, allow=WRITERS, approval_seconds=3)
     assert output.structured_content["status"] == "waiting"

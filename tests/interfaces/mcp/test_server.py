@@ -68,7 +68,7 @@ def test_a_bad_call_is_refused_with_the_fields_name_and_nothing_is_opened(house,
 
 
 @pytest.mark.rule("delegate.key")
-def test_a_missing_key_is_told_before_anybody_is_asked(house, monkeypatch):
+def test_a_missing_key_is_reported_before_asking(house, monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     result = call(house, "Delegate", tasks("a"), model="anthropic:claude-sonnet-4-5", approval="ask")
     assert text_of(result).startswith("Cannot spawn subagents: no API key for provider anthropic. ")
@@ -142,7 +142,7 @@ def test_a_started_run_is_followed_collected_and_gone_on_with(house):
     assert where.structured_content["tasks"][0]["status"] == "completed"
 
 
-def test_a_run_that_takes_longer_than_the_wait_is_told_of_and_can_be_cancelled(house):
+def test_a_run_that_takes_longer_than_the_wait_is_reported_and_can_be_cancelled(house):
     model = house.script("slow", talk(turn("never said", delay_seconds=60)))
 
     async def main():
@@ -199,7 +199,7 @@ def test_an_answer_to_a_run_that_is_at_work_is_refused_and_not_lost_silently(hou
 
 
 @pytest.mark.parametrize("name", ["DelegateStatus", "DelegateResult", "DelegateCancel", "DelegateResume"])
-def test_runs_and_arguments_that_nobody_knows_are_refused(house, name):
+def test_unknown_runs_and_arguments_are_refused(house, name):
     call(house, "Delegate", tasks("a"))
     unknown, wrong, odd = calls(
         house, (name, {"session_id": "sess_1_aaaaaa"}), (name, {"session_id": 7}), (name, {"session": "x"})
@@ -300,7 +300,7 @@ def test_an_unknown_tool_is_an_error_of_the_protocol_that_repeats_no_secret(hous
     asyncio.run(main())
 
 
-def test_a_home_that_cannot_be_used_is_told_and_not_a_crash(house):
+def test_a_home_that_cannot_be_used_is_reported_and_not_a_crash(house):
     house.home.write_text("a file")
     first, second = calls(house, ("Delegate", tasks("a")), ("Delegate", tasks("a")))
     assert first.is_error
@@ -345,7 +345,7 @@ def test_nothing_that_a_reader_cannot_see_reaches_a_client(house):
     assert "\n### [a] ✓" in text
 
 
-def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, monkeypatch):
+def test_what_goes_wrong_outside_a_tools_call_is_reported_without_secrets(house, monkeypatch):
     monkeypatch.setenv("DOCS_API_KEY", "swordfish-of-the-deep")
     house.home = house.workspace.parent / "swordfish-of-the-deep"
     house.home.write_text("no directory")

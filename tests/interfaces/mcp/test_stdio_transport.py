@@ -123,7 +123,7 @@ def test_a_client_that_never_reads_costs_bounded_memory_and_loses_nothing(house)
         flood = json.dumps({"jsonrpc": "2.0", "id": "again", "method": "tools/list", "params": {}}).encode() + b"\n"
         os.set_blocking(wire.process.stdin.fileno(), False)
         taken = _poured(wire, flood, 200_000)
-        assert taken < 200_000, "it reads on, though nobody takes its answers"
+        assert taken < 200_000, "it reads on, though its answers are not read"
         assert wire.resident_bytes() - before < 100_000_000
         assert wire.go() == 0
     runs = [entry["session_id"] for entry in entries(house) if entry["parent"] is None]
@@ -147,7 +147,7 @@ def test_a_client_that_reads_nothing_and_closes_only_its_side_ends_the_server(ho
 @pytest.mark.parametrize(
     "make", [os.pipe, lambda: [end.detach() for end in socket.socketpair()]], ids=["pipe", "socket"]
 )
-def test_who_has_closed_its_side_is_known_to_have_though_there_is_more_to_read(make):
+def test_a_closed_side_is_noticed_though_there_is_more_to_read(make):
     source, theirs = make()
     os.write(theirs, b"more")
     assert not stdio_transport._is_hung_up(source)
@@ -229,7 +229,7 @@ def test_what_is_no_message_is_answered_and_does_not_end_it(house):
         assert wire.resident_bytes() - before < 4 * MOST_LINE
 
 
-def test_messages_are_read_where_nobody_else_waits(monkeypatch):
+def test_messages_are_read_without_blocking_others(monkeypatch):
     readers: list[str] = []
 
     def read(line):

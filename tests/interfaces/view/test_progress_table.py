@@ -100,7 +100,7 @@ def test_subagents_of_the_same_label_keep_their_own_lines():
     assert [row.activity for row in board.rows] == ["thinking", "Glob *"]
 
 
-def test_what_is_told_of_strangers_changes_nothing():
+def test_events_of_unknown_runs_change_nothing():
     board = ProgressTable(("a",))
     assert board.emit(Progress(event="text", label="a", session_id="stranger"), 0.0) is None
     assert board.rows[0].activity == "queued"
@@ -141,7 +141,7 @@ def test_a_call_is_over_when_those_that_have_not_begun_are_too():
     assert text_of(board.lines(TEN)[-1]).startswith("total  1 completed, 1 queued")
 
 
-def test_those_who_go_on_keep_their_rows_whatever_their_place_was():
+def test_resumed_runs_keep_their_rows_whatever_their_place_was():
     board = told(
         {"event": "started", "label": "c", "index": 2, "total": 3},
         {"event": "started", "label": "b", "index": 1, "total": 3},
@@ -158,7 +158,7 @@ def test_several_that_never_began_have_a_row_each():
     assert [row.status for row in board.rows] == ["cancelled", "cancelled"]
 
 
-def test_those_of_the_same_label_are_told_apart():
+def test_runs_of_the_same_label_are_distinguished():
     board = ProgressTable(("a", "b", "a"))
     for index, label in enumerate(("a", "b", "a")):
         board.emit(Progress(event="started", label=label, session_id=f"sess_{index}", index=index, total=3), 0.0)
@@ -213,7 +213,7 @@ def test_one_that_ended_elsewhere_is_shown_with_what_it_used_and_how_long_it_wor
     assert total == "total  1 partial · in=4k out=70 · 9.0s"
 
 
-def test_who_began_before_the_view_has_one_clock():
+def test_a_run_that_began_before_the_view_has_one_clock():
     board = ProgressTable(("a",))
     for event in ({"event": "started", "seconds": 2.3}, {"event": "note", "content": "found it", "seconds": 0.1}):
         progress = Progress(label="a", session_id="sess_a", **event)

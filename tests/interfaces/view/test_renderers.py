@@ -6,7 +6,7 @@ from deputy.interfaces.view.progress_table import ProgressTable
 from deputy.interfaces.view.renderers import LinesView, LiveView, MarkdownBlocks, ParentView, View
 
 
-def test_what_is_handed_on_has_one_line_though_it_is_told_again_by_who_is_taken_up(capsys):
+def test_a_delegation_has_one_line_though_a_resumed_run_reports_it_again(capsys):
     view = LinesView(ProgressTable(("a",)))
     for event, fields in (
         ("started", {}),
@@ -21,7 +21,7 @@ def test_what_is_handed_on_has_one_line_though_it_is_told_again_by_who_is_taken_
     assert shown == [["Delegate", "x"], ["Read", "y"], ["Read", "y"], ["Delegate", "z"]]
 
 
-def test_who_gives_the_terminal_back_does_not_take_it_from_who_still_asks(capsys):
+def test_giving_the_terminal_back_does_not_take_it_from_an_open_question(capsys):
     view = LiveView(ProgressTable(("a",)))
     view.emit(Progress(event="started", label="a", session_id="sess_a"))
     view.pause("a question")

@@ -272,7 +272,7 @@ def test_a_lease_that_was_taken_over_writes_nothing(home: Path) -> None:
     on_journal(use, home, **dead_owner())
 
 
-def test_a_lease_taken_by_one_who_has_written_nothing_yet_is_lost_all_the_same(home: Path) -> None:
+def test_a_lease_that_has_written_nothing_yet_is_lost_all_the_same(home: Path) -> None:
     async def use(mine: SqliteJournal) -> None:
         lease = await mine.begin(RUN, OPENED)
         assert lease is not None
@@ -401,7 +401,7 @@ def test_progress_reaches_other_processes_and_is_bounded(home: Path) -> None:
     on_journal(use, home)
 
 
-def test_whoever_sees_the_end_of_a_run_can_see_all_that_it_showed_before(home: Path) -> None:
+def test_a_reader_that_sees_the_end_of_a_run_can_see_all_that_it_showed_before(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         lease = await journal.begin(RUN, OPENED)
         assert lease is not None
@@ -470,7 +470,7 @@ def test_progress_that_cannot_be_cleaned_does_not_end_the_writer(home: Path) -> 
 
 
 @pytest.mark.rule("deliver")
-def test_a_result_is_delivered_by_whoever_knew_its_run_when_it_was_still_at_work(home: Path) -> None:
+def test_a_result_is_delivered_by_a_process_that_knew_its_run_while_it_was_live(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         lease = await journal.begin(RUN, OPENED)
         assert lease is not None
@@ -487,7 +487,7 @@ def test_what_is_masked_stands_nowhere(home: Path) -> None:
         lease = await journal.begin(RUN, RunOpened(lineage=Lineage.root(RUN), label="hunter2", prompt="hunter2"))
         assert lease is not None
         record = await journal.append(lease, "x", Noted(content="is hunter2"))
-        # Whoever asked goes on with what a replay would give.
+        # The caller goes on with what a replay would give.
         assert record.event == Noted(content="is [redacted]")
         journal.append_begun(lease, "y", Noted(content="hunter2"))
         await journal.send(RUN, "answer", "one", b'"hunter2"')
@@ -504,7 +504,7 @@ def test_what_is_masked_stands_nowhere(home: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["", "x" * 201, "a\0b", "a\nb", "a\ud800b"])
-def test_an_id_that_nobody_could_hold_is_refused(home: Path, run: str) -> None:
+def test_an_id_that_no_run_could_have_is_refused(home: Path, run: str) -> None:
     async def use(journal: SqliteJournal) -> None:
         with pytest.raises(UsageError, match="session_id"):
             await journal.begin(run, OPENED)
@@ -536,7 +536,7 @@ async def ask_all(together: BatchedReads, *runs: str) -> list[object]:
     return await asyncio.gather(*(together.ask(run) for run in runs), return_exceptions=True)
 
 
-def test_those_who_ask_in_one_tick_share_a_look_and_later_ones_get_a_new_one():
+def test_requests_in_one_tick_share_a_look_and_later_ones_get_a_new_one():
     async def main() -> None:
         lookup = Lookup(a=State(run="a"), b=State(run="b"))
         together = BatchedReads(lookup.look)
@@ -556,7 +556,7 @@ def test_a_run_that_cannot_be_read_is_no_trouble_of_those_asked_for_beside_it():
     asyncio.run(main())
 
 
-def test_whoever_stops_waiting_does_not_keep_the_others_from_their_answers():
+def test_a_cancelled_wait_does_not_keep_others_from_their_answers():
     async def main() -> None:
         together = BatchedReads(Lookup(b=State(run="b")).look)
         left, stayed = together.ask("a"), together.ask("b")

@@ -115,7 +115,7 @@ def late(home: Path) -> list[str]:
         return [state.run for state in registry.out_of_time(reader, time.time() + 1e6).late]
 
 
-def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[..., Path]) -> None:
+def test_one_damaged_row_stops_no_process_from_ending_what_is_late(filled: Callable[..., Path]) -> None:
     filled()
     home = filled("sess_1_bbbbbb")
     assert late(home) == [RUN, "sess_1_bbbbbb"]
@@ -131,7 +131,7 @@ def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[
         assert after.damage == ""
 
 
-def test_a_run_of_which_not_even_its_length_is_known_keeps_nobody_from_ending_the_others(
+def test_a_run_of_which_not_even_its_length_is_known_does_not_stop_the_ending_of_others(
     filled: Callable[..., Path],
 ) -> None:
     filled()
@@ -185,7 +185,7 @@ def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callab
     hole = content[(empty - 1) * PAGE : empty * PAGE]
     damaged_copy(home, home, content[: (page - 1) * PAGE] + hole + content[page * PAGE :])
     if index == "leases_by_owner":
-        # Nobody holds a lease any more, so nothing is hidden.
+        # No process holds a lease any more, so nothing is hidden.
         reader_of(home).close()
         return
     with pytest.raises(StorageCorrupt, match=r"the table runs or one of its indexes is damaged .*--repair"):

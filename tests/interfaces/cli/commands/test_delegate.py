@@ -215,7 +215,7 @@ def test_a_tasks_file_names_every_problem_at_once(house):
 
 
 @pytest.mark.rule("budget")
-def test_a_cap_on_cost_that_cannot_be_kept_is_refused_before_anybody_is_asked(house):
+def test_a_cap_on_cost_that_cannot_be_kept_is_refused_before_asking(house):
     call = [{"label": "a", "prompt": "x"}, {"label": "b", "prompt": "x", "budget": {"cost": 0.5}}]
     run = house.run("delegate", "--tasks", "-", "--model", house.script("none"), stdin=json.dumps(call))
     assert run.returncode == 2
@@ -253,7 +253,7 @@ def test_the_options_give_tools_and_a_time_limit_to_tasks_that_name_none(house):
 
 
 @pytest.mark.rule("delegate.approve")
-def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
+def test_without_a_person_to_ask_it_is_refused_and_nothing_is_spent(house):
     with provider() as server:
         run = house.run("delegate", "-t", "a=use it", "-t", "b=x" * 80, "--model", MODEL, **server.environ)
         assert server.asked == []
@@ -268,7 +268,7 @@ def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     assert shown[-1].endswith("no terminal to ask at; pass --yes to approve")
 
 
-def test_a_schema_that_is_wrong_is_told_with_the_task_that_has_it(house):
+def test_a_schema_that_is_wrong_is_reported_with_the_task_that_has_it(house):
     right = {"label": "a", "prompt": "x"}
     tasks = json.dumps([right, {**right, "schema": {"type": "objekt"}}])
     run = house.run("delegate", "--tasks", "-", "--yes", "--model", "offline:scout", stdin=tasks)
@@ -284,7 +284,7 @@ def test_a_call_without_tasks_says_how_to_give_one(house):
 
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("form", [["--json"], ["--return", "json"], ["--events", "-"]])
-def test_a_program_is_told_in_json_that_it_was_not_approved(house, form):
+def test_json_output_says_that_it_was_not_approved(house, form):
     run = house.run("delegate", "-t", "a=x", "-t", "b=y", "--model", "offline:scout", *form)
     assert run.returncode == 6
     output = json.loads(run.stdout)
@@ -295,7 +295,7 @@ def test_a_program_is_told_in_json_that_it_was_not_approved(house, form):
 
 
 @pytest.mark.rule("delegate.key")
-def test_a_missing_key_is_told_before_anybody_is_asked(house):
+def test_a_missing_key_is_reported_before_asking(house):
     run = house.run("delegate", "-t", "a=x", "--model", MODEL)
     assert run.returncode == 2
     assert "Cannot spawn subagents: no API key for provider anthropic" in run.stderr
@@ -372,7 +372,7 @@ def test_questions_of_subagents_are_asked_one_after_another_while_others_go_on(h
 
 
 @pytest.mark.rule("escalate")
-def test_where_nobody_can_be_asked_it_is_blocked_and_the_person_is_told_how_to_answer(house):
+def test_without_a_person_to_ask_it_is_blocked_and_says_how_to_answer(house):
     model = house.script("ask", asking("alpha", "Which colour?"))
     run = house.run("delegate", "-t", "a=alpha", "--model", model, "--yes")
     assert run.returncode == 5
@@ -415,7 +415,7 @@ def test_the_configuration_may_refuse_it_and_the_flag_wins(house):
     assert house.run("delegate", "-t", "a=x", "--model", model, "--yes", **env).returncode == 0
 
 
-def test_wrong_settings_are_told_before_anything_is_done(house):
+def test_wrong_settings_are_reported_before_anything_is_done(house):
     (house.workspace / "deputy.toml").write_text("[limits]\nrepairs = 7\n")
     run = house.run("delegate", "-t", "a=x", "--yes")
     assert run.returncode == 2
@@ -427,7 +427,7 @@ def test_wrong_settings_are_told_before_anything_is_done(house):
 
 
 @pytest.mark.rule("context.files")
-def test_a_file_that_will_be_missing_is_told_before_the_call_is_approved(house):
+def test_a_file_that_will_be_missing_is_reported_before_the_call_is_approved(house):
     (house.workspace / "there.txt").write_text("x")
     run = house.run(
         "delegate", "-t", "a=x", "--context", "there.txt", "--context", "their.txt", "--model", "offline:scout"
@@ -502,7 +502,7 @@ def test_closing_the_terminal_cancels_all_and_every_outcome_is_recorded(house, s
     assert [one["status"] for one in ended] == ["cancelled", "cancelled"]
 
 
-def test_whoever_is_to_outlive_its_terminal_does(house):
+def test_a_process_that_ignores_the_hangup_outlives_its_terminal(house):
     with provider(
         answering(ScriptedTurn(text="x", calls=(NOTE,)), ScriptedTurn(text="Done.", delay_seconds=1))
     ) as server:
@@ -517,7 +517,7 @@ def test_whoever_is_to_outlive_its_terminal_does(house):
 
 @pytest.mark.rule("escalate")
 @pytest.mark.parametrize("turn", [ScriptedTurn(text="Which one?\n[AWAITING_HUMAN_INPUT]"), None])
-def test_whoever_ends_the_input_at_a_question_leaves_it_blocked(house, turn):
+def test_the_end_of_input_at_a_question_leaves_it_blocked(house, turn):
     ask = ScriptedCall(name="Ask", arguments={"question": "Which one?"})
     asking = turn or ScriptedTurn(calls=(ask,))
     with provider(answering(asking, ScriptedTurn(text="The second, then."))) as server:
@@ -539,7 +539,7 @@ def test_whoever_ends_the_input_at_a_question_leaves_it_blocked(house, turn):
     assert "false" not in [one["content"] for one in said]
 
 
-def test_whoever_ends_the_input_at_an_approval_refuses(house):
+def test_the_end_of_input_at_an_approval_refuses(house):
     with provider() as server:
         terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, **server.environ)
         terminal.until("Go ahead? [y/N/")
@@ -613,7 +613,7 @@ def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_pat
         ('[{"label": "a", "prompt": "x", "tools": ["Nope"]}]', "tasks[0].tools: found 'Nope'; unknown tool"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_tasks_is_said_of_it_before_anybody_is_asked(house, content, said):
+def test_what_is_wrong_with_a_file_of_tasks_is_reported_before_asking(house, content, said):
     if content is not None:
         (house.workspace / "tasks.json").write_text(content)
     run = house.run("delegate", "--tasks", "tasks.json", "--model", "offline:scout")

@@ -12,14 +12,14 @@ import pytest
         ("script:/nowhere/to/be/found", "the script cannot be read"),
     ],
 )
-def test_a_model_that_nobody_has_is_refused_at_the_start(house, form, model, problem):
+def test_an_unknown_model_is_refused_at_the_start(house, form, model, problem):
     done = house.run("mcp", *form, "--model", model)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"--model: found {model!r}; {problem}" in done.stderr
 
 
 @pytest.mark.parametrize("model", ["sonnet", "anthropic:claude-sonnet-4-5", "offline:scout", "cursor:some-model"])
-def test_a_model_that_somebody_has_is_served_though_its_key_may_be_missing(house, model):
+def test_a_known_model_is_served_though_its_key_may_be_missing(house, model):
     assert house.run("mcp", "--model", model).returncode == 0
 
 

@@ -44,6 +44,6 @@ def test_json_tells_the_same_to_programs():
     assert KEY not in done.output
 
 
-def test_a_provider_nobody_knows_is_a_usage_error():
+def test_an_unknown_provider_is_a_usage_error():
     done = run("nowhere")
     assert "PROVIDER: found 'nowhere'" in str(done.exception)

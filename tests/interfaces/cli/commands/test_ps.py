@@ -147,9 +147,7 @@ def test_an_id_that_is_a_secret_is_not_said_again(name: str, journal: Path, monk
 
 @pytest.mark.parametrize("name", ["show", "transcript", "pin"])
 @pytest.mark.parametrize("there", [True, False])
-def test_an_id_that_nobody_has_is_said_to_be_so(
-    name: str, there: bool, home: Path, request: pytest.FixtureRequest
-) -> None:
+def test_an_unknown_id_is_reported(name: str, there: bool, home: Path, request: pytest.FixtureRequest) -> None:
     if there:
         request.getfixturevalue("journal")
     result = call(name, "sess_0_nobody")

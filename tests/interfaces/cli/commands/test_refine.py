@@ -39,7 +39,7 @@ def deputy(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.rule("refine")
-def test_all_after_the_option_is_the_script_and_the_rounds_are_told(project: Path):
+def test_all_after_the_option_is_the_script_and_the_rounds_are_reported(project: Path):
     done = run(project, "Count.", "--model", "script:script.json", "--evaluator-script", "./check.sh", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("## Refinement: accepted after 2 rounds\n\n### Round 1 ✗ not accepted\n\ntoo short")
@@ -125,7 +125,7 @@ def test_the_budget_and_the_time_limit_are_those_of_all_rounds(project: Path):
 
 @pytest.mark.rule("delegate.cancel")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_stops_it_is_told_how_to_go_on(project: Path, number: int):
+def test_stopping_it_says_how_to_resume(project: Path, number: int):
     turns = {"conversations": [{"turns": [{"text": "one"}, {"text": "two", "delay_seconds": 600.0}]}]}
     (project / "slow.json").write_text(json.dumps(turns))
     command = ["refine", "Count.", "--model", "script:slow.json", "--events", "events", "--evaluator-script"]

@@ -1,4 +1,4 @@
-"""What was approved before a crash counts when somebody goes on; what was refused is not made up for."""
+"""What was approved before a crash counts after a resume; what was refused stays refused."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ def below(house) -> list[str]:
 
 @pytest.mark.rule("recover")
 @pytest.mark.parametrize("tool", ["Delegate", "Subtask"])
-def test_children_that_were_approved_before_a_kill_go_on_where_nobody_can_be_asked(house, tool):
+def test_children_that_were_approved_before_a_kill_go_on_without_asking_again(house, tool):
     model = script(house, turn("", calls(tool)), seconds=60)
     process = house.start("run", "do it", "--yes", "--model", model)
     until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]][2:])
@@ -54,7 +54,7 @@ def test_children_that_were_approved_before_a_kill_go_on_where_nobody_can_be_ask
 
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("tool", ["Delegate", "Subtask"])
-def test_what_was_refused_before_a_kill_is_not_started_by_whoever_approves_the_rest(house, tool):
+def test_what_was_refused_before_a_kill_is_not_started_by_approving_the_rest(house, tool):
     asks = turn("", calls(tool))
     model = script(house, asks, turn("never said", delay_seconds=60))
     process = house.start("run", "do it", "--model", model)

@@ -44,7 +44,7 @@ def test_it_asks_before_it_spends_and_before_it_runs_and_streams_its_answer(hous
     assert terminal.text.count("Start 2 subagents") == 1
 
 
-def test_a_no_is_told_to_the_agent_and_nothing_is_done(house):
+def test_a_no_is_reported_to_the_agent_and_nothing_is_done(house):
     terminal = house.terminal("run", "do it", "--model", parent(house))
     for _ in range(2):
         terminal.until("Go ahead? [y/N/")
@@ -56,7 +56,7 @@ def test_a_no_is_told_to_the_agent_and_nothing_is_done(house):
     assert "Delegate [" not in terminal.text
 
 
-def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
+def test_without_a_person_to_ask_it_is_refused_unless_an_option_approves_it(house):
     run = house.run("run", "--json", "--model", parent(house), stdin="do it")
     outcome = json.loads(run.stdout)
     assert (run.returncode, outcome["status"], outcome["report"]) == (0, "completed", "It is **done**. \x1b[31m")
@@ -127,7 +127,7 @@ def test_a_home_that_fails_while_the_view_is_open_is_one_line_at_a_terminal(hous
 
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize(("option", "told"), [((), "report of one"), (("--deny",), "did not approve")])
-def test_where_nobody_is_at_the_terminal_it_can_wait_for_an_answer_from_another(house, option, told):
+def test_without_a_terminal_it_can_wait_for_an_answer_from_another(house, option, told):
     call = {"name": "Delegate", "arguments": {"tasks": [{"label": "one", "prompt": "the work of one"}]}}
     model = house.script(
         "waits",
@@ -144,7 +144,7 @@ def test_where_nobody_is_at_the_terminal_it_can_wait_for_an_answer_from_another(
 
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize(("first", "second"), [((), ("--deny",)), (("--deny",), ())])
-def test_the_first_answer_counts_and_whoever_gives_another_is_told_so(house, first, second):
+def test_the_first_answer_counts_and_a_second_is_refused(house, first, second):
     model = house.script("waits", {"turns": [{"calls": [DELEGATE]}, {"text": "Done."}]})
     process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
     run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
@@ -216,7 +216,7 @@ def test_it_has_only_the_tools_the_time_and_the_budget_of_the_options(house):
     assert "tools: found 'Nope'; unknown tool" in unknown.stderr
 
 
-def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_later(house):
+def test_what_could_not_be_kept_of_a_definition_is_reported_with_the_end_and_shown_later(house):
     define(house, "poet", "You are a poet.")
     path = house.workspace / ".deputy" / "agents" / "poet.md"
     path.write_text(path.read_text().replace("tools: Read\n", "tools: Read\nmodel: nobody-has-this\n"))
@@ -238,7 +238,7 @@ def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
 
 
 @pytest.mark.rule("delegate.cancel")
-def test_who_stops_it_is_told_how_to_go_on(house):
+def test_stopping_it_says_how_to_resume(house):
     sleeping = {"name": "Run", "arguments": {"command": "sleep 600"}}
     model = house.script("slow", {"turns": [{"text": "I wait.", "calls": [sleeping]}]})
     terminal = house.terminal("run", "do it", "--yes", "--model", model)

@@ -141,7 +141,7 @@ def test_a_whole_journal_is_not_said_to_be_damaged(home: Path) -> None:
 
 @pytest.mark.rule("journal.first")
 @pytest.mark.parametrize("command", [("run", "work"), ("delegate", "-t", "a=work", "--tasks", "tasks.json")])
-def test_a_journal_that_is_deleted_under_a_run_is_told(house, command):
+def test_a_journal_that_is_deleted_under_a_run_is_reported(house, command):
     call = {"name": "Run", "arguments": {"command": 'rm -f "$DEPUTY_HOME"/journal.db*'}}
     model = house.script("deleting", {"times": 9, "turns": [{"calls": [call]}, {"text": "All is well."}]})
     (house.workspace / "tasks.json").write_text('[{"label": "a", "prompt": "work", "tools": ["Run"]}]')
@@ -175,7 +175,7 @@ def test_a_repair_says_what_it_kept_and_what_was_lost(home: Path) -> None:
     assert json.loads(_look("doctor", "--repair", "--json")[0]) == {"damage": None, "repaired": None}
 
 
-def test_a_repair_is_told_as_json(home: Path) -> None:
+def test_a_repair_is_reported_as_json(home: Path) -> None:
     content = (home / "journal.db").read_bytes()
     _damage(home, bytes(4096) + content[4096:])
     assert "deputy doctor --repair" in _look("ps")[1]

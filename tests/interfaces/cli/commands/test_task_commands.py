@@ -89,7 +89,7 @@ def test_what_is_no_number_of_a_task_is_refused_before_anything_is_done(tasks, n
     assert len(statuses(tasks)) == 3
 
 
-def test_without_a_yes_nothing_begins_where_nobody_can_be_asked(tasks):
+def test_without_a_yes_and_a_person_to_ask_nothing_begins(tasks):
     run = tasks.run("implement", "1", "--json", "--model", tasks.script("never", {"turns": []}))
     outcome = json.loads(run.stdout)
     assert (run.returncode, outcome["status"]) == (6, "rejected")
@@ -97,7 +97,7 @@ def test_without_a_yes_nothing_begins_where_nobody_can_be_asked(tasks):
     assert statuses(tasks) == ["not started"] * 3
 
 
-def test_a_text_that_nobody_approves_is_not_added(tasks):
+def test_a_text_that_is_not_approved_is_not_added(tasks):
     run = tasks.run("research", "Something new", "--json", "--model", tasks.script("never", {"turns": []}))
     outcome = json.loads(run.stdout)
     assert (run.returncode, outcome["status"], outcome["task"]) == (6, "rejected", None)
@@ -354,7 +354,7 @@ def test_errors_stand_together_by_recurrence_and_are_handed_to_diagnostics(tasks
 
 
 @pytest.mark.rule("delegate.cancel")
-def test_who_stops_a_range_is_told_which_tasks_never_began(tasks):
+def test_stopping_a_range_says_which_tasks_never_began(tasks):
     hang = {"when": "Task: 1\n", "turns": [{"text": "…", "delay_seconds": 600.0}]}
     terminal = tasks.terminal("research", "1-3", "--yes", "--model", tasks.script("hang", hang))
     terminal.until("thinking")
@@ -376,7 +376,7 @@ def test_items_of_one_title_are_imported_as_one_task_with_all_their_text(tasks):
     assert [(task["title"], task.get("text", "")) for task in added] == [("Same", "- nested\n\nmore"), ("Other", "")]
 
 
-def test_what_is_more_than_can_be_imported_at_once_is_told_and_comes_with_the_next_import(tasks):
+def test_what_is_more_than_can_be_imported_at_once_is_reported_and_comes_with_the_next_import(tasks):
     items = [f"- [ ] item {number}\n" for number in range(10_002)]
     (tasks.workspace / "TODO.md").write_text("".join(items[:3] + items))
     first = tasks.run("task", "import", "TODO.md")

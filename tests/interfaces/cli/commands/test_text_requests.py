@@ -275,7 +275,7 @@ def test_a_text_without_a_request_runs_nothing(house, programs):
     assert not programs.calls()
 
 
-def test_where_nobody_can_be_asked_it_is_refused_and_says_what_would_run(house, programs):
+def test_without_a_person_to_ask_it_is_refused_and_says_what_would_run(house, programs):
     done = house.run("exec", "-", "--json", stdin=TWO)
     assert done.returncode == 6
     assert "    │ Say what the parser does." in done.stderr.splitlines()
@@ -345,7 +345,7 @@ def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_th
     assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []
 
 
-def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tmp_path):
+def test_an_unknown_model_is_passed_as_it_is_to_a_program_that_may_know_it(house, tmp_path):
     made = install_fake_programs(tmp_path / "bin", ["cursor-agent"])
     house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
     made.play("cursor-agent", (ScriptedTurn(text="Done."),))
@@ -356,7 +356,7 @@ def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tm
     assert argv[argv.index("--model") + 1] == "sonet-9"
 
 
-def test_a_model_that_nobody_can_know_is_an_error_that_says_so(house):
+def test_a_model_that_no_program_can_know_is_an_error(house):
     done = house.run("exec", "-", "--yes", "--no-inline", stdin='<delegate model="sonet-9">Look around.</delegate>')
     assert done.returncode == 1
     assert "only cursor-agent has the model 'sonet-9', and it is not available here" in done.stderr
@@ -397,7 +397,7 @@ def test_a_program_that_will_not_end_keeps_no_outcome_from_the_record(house, tmp
 
 
 @pytest.mark.rule("delegate.order")
-def test_a_request_that_nobody_can_carry_out_keeps_none_of_the_others_from_it(house, tmp_path):
+def test_a_request_that_cannot_be_carried_out_stops_no_other(house, tmp_path):
     made = install_fake_programs(tmp_path / "bin", ["codex"])
     house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
     made.play("codex", (ScriptedTurn(text="It prints."),))

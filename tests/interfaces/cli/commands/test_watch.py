@@ -124,7 +124,7 @@ def test_what_a_killed_process_left_is_shown_and_resumed_and_paid_once(house):
         assert left.returncode == 4
         assert f"deputy resume {session_id}" in left.stderr
         assert left.stderr.startswith("Delegate [2 subagents]\n")
-        assert "total  2 interrupted · " in left.stderr, "nobody is said to be at work"
+        assert "total  2 interrupted · " in left.stderr, "no run is shown as running"
         run = house.run("resume", session_id, **server.environ)
         assert run.returncode == 0, run.stderr
         assert run.stdout.startswith("## Subagents: 2 completed of 2")
@@ -229,7 +229,7 @@ def test_cancel_of_what_was_left_of_a_call_shows_it_as_it_stands_now_and_the_way
 
 
 @pytest.mark.rule("resume")
-def test_a_call_that_is_resumed_has_one_view_of_those_who_go_on(house):
+def test_a_call_that_is_resumed_has_one_view_of_its_resumed_tasks(house):
     ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
     asking = {"when": "choose", "times": 2, "turns": [{"calls": [ask]}, {"text": "Chosen."}]}
     model = house.script("mixed", asking, {"when": "work", "turns": [{"text": "Worked."}]})
@@ -288,7 +288,7 @@ def test_where_standard_output_has_the_events_the_outcome_is_the_last_of_them(ho
     assert (again.returncode, last["event"], last["status"], last["report"]) == (0, "result", "completed", "Done.")
 
 
-def test_watching_ends_when_nobody_reads_any_more(house):
+def test_watching_ends_when_its_output_is_closed(house):
     with provider(*noting_then(faults=("silent",))) as server:
         child, session_id = begun(house, server, "far")
         watching = house.start("watch", session_id, "--json")

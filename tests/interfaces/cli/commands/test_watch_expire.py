@@ -1,4 +1,4 @@
-"""Whoever looks ends what is past its deadline, once, and whoever had it writes nothing afterwards."""
+"""A command that reads the journal ends what is past its deadline, once; its old process writes nothing afterwards."""
 
 import json
 import signal
