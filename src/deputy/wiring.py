@@ -145,7 +145,7 @@ async def open_runtime(
             world=SystemWorld(journal.clock.now),
             open_model=opened.open,
             open_tools=_toolboxes(parts, tools, servers),
-            max_cost_nanos=opened.max_cost_nanos,
+            max_cost=opened.max_cost,
             thinking=opened.thinking,
             windows=windows or {},
             files=parts.files,

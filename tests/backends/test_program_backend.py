@@ -257,8 +257,8 @@ def test_claude_tells_costs_of_this_turn_alone_and_its_retries(run, programs):
     programs.play("claude", (ScriptedTurn(text="One."), ScriptedTurn(text="Two.")))
     first = run("claude")
     second = run("claude", resume=first.own_session, message="And?")
-    assert first.usage.cost == second.usage.cost == 400_000
-    assert second.own_session.counted.cost == 800_000
+    assert first.usage.cost == second.usage.cost == 0.0004
+    assert second.own_session.counted.cost == 0.0008
     assert (first.context.used, first.context.size) == (100, 200_000)
     output = []
     programs.play("claude", (ScriptedTurn(faults=("overloaded",)),))

@@ -17,12 +17,11 @@ from deputy.core.approval import (
     read_decision,
     spawn_request,
 )
-from deputy.core.limits import Budget
+from deputy.core.limits import Budget, exact
 from deputy.core.request import Grant
 from deputy.core.task import Role, Task
 
-DOLLAR = 1_000_000_000
-PRICED = PriceBounds(lambda given, taken: 3_000 * given + 15_000 * taken, 200_000)
+PRICED = PriceBounds(lambda given, taken: exact(0.000003 * given + 0.000015 * taken), 200_000)
 UNPRICED = PriceBounds(lambda given, taken: None, 200_000)
 FREE = PriceBounds(lambda given, taken: 0)
 
@@ -47,7 +46,7 @@ def test_a_call_of_tasks_holds_all_that_each_subagent_gets_and_may_do():
         agent="scribe",
         role=Role(name="scribe", prompt="You write."),
         timeout=90.0,
-        budget=Budget(tokens=1000, cost=DOLLAR, requests=3),
+        budget=Budget(tokens=1000, cost=1.0, requests=3),
         without_asking=("Run",),
         isolation="none",
         return_format="json",
@@ -75,7 +74,7 @@ def test_a_call_of_tasks_holds_all_that_each_subagent_gets_and_may_do():
         ("task 2 tools", "Read, Run"),
         ("task 2 without asking", "may run commands without asking"),
         ("task 2 works", "in place: changes your files"),
-        ("task 2 limits", "at most 90 s, 4,096 tokens of output, 1,000 tokens, 3 requests, at most $1"),
+        ("task 2 limits", "at most 90 s, 4,096 tokens of output, 1,000 tokens, 3 requests, at most $1.00"),
         ("task 2 returns", "json"),
         ("task 2 schema", '{"type": "object"}'),
         ("at once", "2 of 2"),
@@ -195,10 +194,10 @@ def test_only_a_clear_yes_to_this_digest_approves(body, choice):
 @pytest.mark.parametrize(
     ("budget", "most"),
     [
-        (Budget(cost=2 * DOLLAR), 2 * DOLLAR),
-        (Budget(tokens=1000), 15_000_000),
-        (Budget(requests=2), 2 * (3_000 * 200_000 + 15_000 * 4096)),
-        (Budget(cost=2 * DOLLAR, tokens=1000), 15_000_000),
+        (Budget(cost=2.0), 2.0),
+        (Budget(tokens=1000), 0.015),
+        (Budget(requests=2), 2 * (0.6 + 0.06144)),
+        (Budget(cost=2.0, tokens=1000), 0.015),
         (Budget(), None),
     ],
 )
@@ -210,18 +209,21 @@ def test_the_most_that_a_task_can_cost_is_what_its_tightest_bound_says(budget, m
 @pytest.mark.parametrize(
     ("tasks", "left", "text"),
     [
-        ([(Budget(cost=DOLLAR), PRICED)] * 2, None, "at most $2.00"),
+        ([(Budget(cost=1.0), PRICED)] * 2, None, "at most $2.00"),
         ([(Budget(), PRICED)], None, "unlimited (set a budget to limit it)"),
         ([(Budget(), UNPRICED)], None, "unknown (no price for the model)"),
         ([(Budget(tokens=1000), UNPRICED)], None, "unknown (no price for the model)"),
         (
-            [(Budget(cost=DOLLAR), PRICED), (Budget(), PRICED)],
+            [(Budget(cost=1.0), PRICED), (Budget(), PRICED)],
             None,
             "at most $1.00 for some, no limit for 1 (set a budget to limit it)",
         ),
         ([(Budget(), FREE)], None, "free"),
-        ([(Budget(), PRICED)], 3 * DOLLAR, "at most $3.00"),
-        ([(Budget(cost=DOLLAR), PRICED)], 3 * DOLLAR, "at most $1.00"),
+        ([(Budget(cost=0.0142), PRICED)], None, "at most $0.02"),
+        ([(Budget(cost=0.00012), PRICED)], None, "at most $0.0002"),
+        ([(Budget(cost=0.07), PRICED)], None, "at most $0.07"),
+        ([(Budget(), PRICED)], 3.0, "at most $3.00"),
+        ([(Budget(cost=1.0), PRICED)], 3.0, "at most $1.00"),
     ],
 )
 def test_what_is_not_known_is_never_shown_as_nothing(tasks, left, text):

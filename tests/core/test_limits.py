@@ -1,7 +1,11 @@
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import json
 
+from deputy.core.errors import UsageError
 from deputy.core.limits import (
     FINAL_TURN_SECONDS,
     NOTHING,
@@ -12,6 +16,7 @@ from deputy.core.limits import (
     Shortfall,
     budget_limit,
     context_limit,
+    dollars_text,
     final_turn_seconds,
     fit_for_final_turn,
     inherited_deadline,
@@ -115,7 +120,7 @@ def test_a_reservation_holds_what_is_asked_and_refuses_what_is_not_there():
     assert isinstance(held, Account)
     refused = held.reserve(Amount(tokens=41))
     assert refused == Shortfall(resource="tokens", wanted=41, left=40)
-    assert refused.message == "the tokens budget has 40 left and this needs 41"
+    assert refused.message == "the tokens budget has 40 tokens left, and this needs up to 41 tokens"
     assert isinstance(held.reserve(Amount(tokens=40)), Account)
 
 
@@ -148,13 +153,14 @@ def test_a_chain_of_accounts_is_reserved_whole_or_not_at_all():
     assert reserve_all(held, Amount(requests=1)) == Shortfall(resource="requests", wanted=1, left=0)
 
 
-AMOUNTS = st.builds(Amount, tokens=st.integers(0, 60), cost=st.integers(0, 60), requests=st.integers(0, 3))
+CENTS = st.integers(0, 60).map(lambda cents: cents / 100)
+AMOUNTS = st.builds(Amount, tokens=st.integers(0, 60), cost=CENTS, requests=st.integers(0, 3))
 
 
 @pytest.mark.rule("budget")
 @given(st.lists(st.tuples(AMOUNTS, st.sampled_from(["commit", "release", "keep"])), max_size=30))
 def test_held_and_spent_never_exceed_the_budget(steps):
-    account = Account(budget=Budget(tokens=100, cost=100, requests=5))
+    account = Account(budget=Budget(tokens=100, cost=1, requests=5))
     for amount, then in steps:
         after = account.reserve(amount)
         if isinstance(after, Shortfall):
@@ -167,5 +173,56 @@ def test_held_and_spent_never_exceed_the_budget(steps):
         used = account.spent + account.held
         assert used.tokens <= 100
         assert used.cost is not None
-        assert used.cost <= 100
+        assert used.cost <= 1
         assert used.requests <= 5
+
+
+@pytest.mark.rule("cost.unit")
+@given(st.lists(st.integers(0, 10**12), max_size=30))
+def test_sums_of_dollars_are_exact_to_nine_places(nanos):
+    account = Account()
+    for one in nanos:
+        account = account.commit(NOTHING, Amount(cost=one / 10**9))
+    assert account.spent.cost == float(Decimal(sum(nanos)) / 10**9)
+    capped = Account(budget=Budget(cost=10_000), spent=account.spent)
+    assert capped.remaining("cost") == float(10_000 - Decimal(sum(nanos)) / 10**9)
+
+
+@pytest.mark.rule("cost.unit")
+def test_a_budget_is_in_dollars_to_nine_places():
+    assert Budget(cost=0.1 + 0.2) == Budget(cost=0.3)
+    assert json.encode(Budget(cost=2)) == b'{"cost":2.0}'
+    assert json.decode(b'{"cost":10000}', type=Budget).cost == 10_000
+
+
+@pytest.mark.rule("cost.unit")
+@pytest.mark.parametrize("cost", [10_000.01, 500_000, 500_000_000, float("inf"), float("nan"), -1, True, "0.5"])
+def test_a_cost_in_another_unit_is_refused_with_the_unit(cost):
+    with pytest.raises(UsageError, match=r"budget.cost: found .*; a cost is in US dollars, at most 10,000 \(0.5 is"):
+        Budget(cost=cost)
+
+
+@pytest.mark.parametrize("caps", [{"tokens": -1}, {"tokens": 1.5}, {"requests": True}, {"spawns": "3"}])
+def test_a_cap_that_is_no_number_is_refused_by_its_name(caps):
+    with pytest.raises(UsageError) as refused:
+        Budget(**caps)
+    assert refused.value.field == f"budget.{next(iter(caps))}"
+
+
+@pytest.mark.rule("cost.unit")
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [(0, "$0.00"), (0.00003, "under $0.0001"), (0.0033, "$0.0033"), (0.5, "$0.50"), (1234.5, "$1,234.50")],
+)
+def test_dollars_are_shown_with_the_places_that_matter(dollars, text):
+    assert dollars_text(dollars) == text
+
+
+@pytest.mark.rule("cost.unit")
+def test_a_shortfall_names_the_unit():
+    short = Account(budget=Budget(cost=0.01)).reserve(Amount(cost=0.0234))
+    assert isinstance(short, Shortfall)
+    assert short.message == "the cost budget has $0.01 left, and this needs up to $0.02"
+    short = Account(budget=Budget(requests=1), spent=Amount(requests=1)).reserve(Amount(requests=1))
+    assert isinstance(short, Shortfall)
+    assert short.message == "the requests budget has 0 requests left, and this needs up to 1 request"

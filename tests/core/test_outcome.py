@@ -17,6 +17,7 @@ from deputy.core.outcome import (
     Usage,
     first_sentence,
     shortened,
+    used_text,
 )
 from deputy.core.request import Hop, Lineage
 
@@ -71,11 +72,12 @@ USAGES = st.builds(
     output=st.integers(0, 10**9),
     cached=st.integers(0, 10**9),
     requests=st.integers(0, 99),
-    cost=st.none() | st.integers(0, 10**15),
+    cost=st.none() | st.integers(0, 10**14).map(lambda nanos: nanos / 10**9),
 )
 
 
 @given(USAGES, USAGES, USAGES)
+@pytest.mark.rule("cost.unit")
 def test_usage_sums_exactly_and_an_unknown_price_stays_unknown(a, b, c):
     assert (a + b) + c == a + (b + c)
     assert a + Usage() == a
@@ -111,3 +113,18 @@ def test_a_text_is_cut_to_a_summary_with_a_sign_that_it_was():
 def test_a_summary_is_the_first_sentence_of_substance(report: str, summary: str):
     assert first_sentence(report) == summary
     assert len(first_sentence(report * 50_000)) <= SUMMARY_LENGTH
+
+
+@pytest.mark.rule("cost.unit")
+@pytest.mark.parametrize(
+    ("usage", "text"),
+    [
+        (Usage(requests=1, cost=0.14), "$0.14"),
+        (Usage(requests=1, cost=None), "unknown"),
+        (Usage(requests=1, cost=0), "free"),
+        (Usage(), ""),
+    ],
+)
+def test_an_unknown_cost_is_shown_as_unknown_and_none_as_free(usage, text):
+    assert usage.cost_text == text
+    assert used_text(usage) == f"in=0 out=0{' cost=' * bool(text)}{text}"

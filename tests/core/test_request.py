@@ -205,4 +205,4 @@ def test_everything_that_the_caller_lacks_is_named_at_once():
     wanted = GrantRequest(
         tools=frozenset({"Read", "Run", "Note"}), paths=("src/a", "docs"), budget=Budget(tokens=101, requests=5)
     )
-    assert wanted.excess(caller) == ("the tool 'Run'", "the path 'docs'", "101 tokens")
+    assert wanted.excess(caller) == ("the tool 'Run'", "the path 'docs'", "a budget of 101 tokens")

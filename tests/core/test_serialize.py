@@ -4,7 +4,7 @@ import pytest
 from deputy.core.errors import Error
 from deputy.core.outcome import Artifact, Blocked, Cancelled, Completed, Failed, Fallback, Partial, Rejected, Usage
 from deputy.core.request import Hop, Lineage
-from deputy.core.serialize import outcome_dict, return_dict, task_error, task_result_dict, usage_dict
+from deputy.core.serialize import outcome_dict, return_dict, task_error, task_result_dict
 
 LINEAGE = Lineage.root("sess_1_root", command="research").child(
     "sess_1_child", Hop("researcher", "agent"), "sig", now=0.0, seconds=600.0
@@ -30,7 +30,7 @@ def test_the_outcome_form_has_everything():
         errors=(BROKE,),
         warnings=("w",),
         next_steps="answer",
-        usage=Usage(input=1, output=2, cached=3, requests=4, cost=1_500_000),
+        usage=Usage(input=1, output=2, cached=3, requests=4, cost=0.0015),
         model="m",
         backend="native",
         fallbacks=(Fallback(left="a", taken="b", reason="c"),),
@@ -71,7 +71,7 @@ def test_the_outcome_form_has_everything():
 
 
 def test_an_unknown_price_is_null_and_never_zero():
-    assert usage_dict(Usage(cost=None))["cost"] is None
+    assert outcome_dict(Cancelled(lineage=LINEAGE, summary="s", usage=Usage(cost=None)))["usage"]["cost"] is None
 
 
 @pytest.mark.rule("outcome.total")

@@ -136,10 +136,10 @@ def test_a_budget_in_dollars_keeps_its_last_turn_too(house: House):
     work = [turn("", call("Glob", pattern=f"*{n}"), usage=tokens(3000, 300)) for n in range(3)]
     with ProviderServer(*work, turn("What I have.", usage=tokens(3000, 300))) as provider:
         house.use(provider)
-        task = Task(label="scout", prompt="Look.", budget=Budget(cost=120_000_000), max_output_tokens=500)
+        task = Task(label="scout", prompt="Look.", budget=Budget(cost=0.12), max_output_tokens=500)
         outcome = house.one(task)
     assert (outcome.errors[0].message, outcome.report) == ("The budget of $0.12 is spent.", "What I have.")
-    assert outcome.usage.cost <= 120_000_000
+    assert outcome.usage.cost <= 0.12
 
 
 @pytest.mark.rule("budget")

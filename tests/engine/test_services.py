@@ -26,7 +26,7 @@ def test_children_that_start_together_count_the_failures_of_their_tree_once():
         world=SystemWorld(time.monotonic),
         open_model=lambda _: SimpleNamespace(),
         open_tools=lambda grant, root: SimpleNamespace(),
-        max_cost_nanos=lambda model, tokens, output: None,
+        max_cost=lambda model, tokens, output: None,
         windows={},
         files=SimpleNamespace(),
         backends=backends,

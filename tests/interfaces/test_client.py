@@ -497,7 +497,7 @@ GOOD = {"label": "a", "prompt": "x"}
         ({"timeout": float("nan")}, "tasks[0].timeout"),
         ({"timeout": 10**400}, "tasks[0].timeout"),
         ({"budget": Budget(requests=0)}, "tasks[0].budget.requests"),
-        ({"budget": Budget(cost=10)}, "tasks[0].budget.cost"),
+        ({"budget": Budget(cost=0)}, "tasks[0].budget.cost"),
         ({"return_format": "xml"}, "tasks[0].return_format"),
     ],
 )
@@ -511,10 +511,10 @@ def test_a_task_that_cannot_be_done_is_refused_by_the_name_of_its_field(house, p
 @pytest.mark.parametrize("work", ["x", [Task(**GOOD)]])
 def test_a_cap_on_the_cost_of_all_is_refused_where_no_price_is_known(house, place, work):
     async def carry_out():
-        async with Deputy(house.script("none"), budget=Budget(cost=500_000_000), **place) as deputy:
+        async with Deputy(house.script("none"), budget=Budget(cost=0.5), **place) as deputy:
             await deputy.start(work)
 
-    with pytest.raises(UsageError, match=r"budget.cost: found \$0.5; no price is known for script:.* cap `tokens`"):
+    with pytest.raises(UsageError, match=r"budget.cost: found \$0.50; no price is known for script:.* cap `tokens`"):
         asyncio.run(carry_out())
 
 

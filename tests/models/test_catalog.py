@@ -1,7 +1,5 @@
 """The catalog: names stand for real models, the user's tables win, and what is unknown says so."""
 
-from decimal import Decimal
-
 import pytest
 
 from deputy.core.conversation import TokenUsage
@@ -66,14 +64,14 @@ def test_the_users_tables_are_laid_over_field_by_field():
         "names": {"fast": {"model": "local:qwen"}},
         "providers": {
             "local": {"protocol": "openai-chat", "base_url": "http://localhost:1234/v1"},
-            "anthropic": {"models": {"claude-opus-4-6": {"window": 5, "prices": {"input": Decimal("0.5")}}}},
+            "anthropic": {"models": {"claude-opus-4-6": {"window": 5, "prices": {"input": 0.5}}}},
         },
     }
     catalog = read_catalog(mine)
     assert str(catalog.resolve("fast")) == "local:qwen"
     entry = catalog.entry(ResolvedName(provider="anthropic", model="claude-opus-4-6"))
     assert (entry.window, entry.max_output) == (5, 128_000)
-    assert (entry.prices.input, entry.prices.output) == (500_000_000, 25_000_000_000)
+    assert (entry.prices.input, entry.prices.output) == (0.5, 25)
     assert catalog.providers["anthropic"].base_url == "https://api.anthropic.com"
     assert read_catalog() == CATALOG
 
@@ -110,26 +108,37 @@ def test_every_provider_can_be_opened_without_a_key_or_a_connection():
 # --- cost ---
 
 PRICES = ModelPrices(
-    input=3_000_000_000,
-    output=15_000_000_000,
-    cached=300_000_000,
-    cache_write=3_750_000_000,
+    input=3.0,
+    output=15.0,
+    cached=0.3,
+    cache_write=3.75,
     long_above=200_000,
-    long=ModelPrices(input=6_000_000_000, output=22_500_000_000),
+    long=ModelPrices(input=6.0, output=22.5),
 )
 
 
 @pytest.mark.rule("budget")
 def test_cost_is_usage_times_price():
     usage = TokenUsage(input_tokens=1000, cached_tokens=600, cache_write_tokens=100, output_tokens=10)
-    assert priced(usage, PRICES).cost == 300 * 3000 + 600 * 300 + 100 * 3750 + 10 * 15000
-    assert priced(TokenUsage(input_tokens=1), ModelPrices(input=37_500_000, output=1)).cost == 38
+    assert priced(usage, PRICES).cost == 0.0009 + 0.00018 + 0.000375 + 0.00015
+    assert priced(TokenUsage(input_tokens=1), ModelPrices(input=0.0376, output=1)).cost == 0.000000038
 
 
 @pytest.mark.rule("budget")
 def test_long_prompts_have_their_own_price():
-    assert priced(TokenUsage(input_tokens=200_000), PRICES).cost == 200_000 * 3000
-    assert priced(TokenUsage(input_tokens=200_001), PRICES).cost == 200_001 * 6000
+    assert priced(TokenUsage(input_tokens=200_000), PRICES).cost == 0.6
+    assert priced(TokenUsage(input_tokens=200_001), PRICES).cost == 1.200006
+
+
+@pytest.mark.rule("cost.unit")
+def test_local_models_are_free_unless_the_user_gives_a_price():
+    def cost(model: str, **mine: object) -> float | None:
+        return ModelFactory(catalog=read_catalog({"providers": mine}), environ={}).max_cost(model, 1_000_000, 1)
+
+    assert cost("ollama:qwen3:8b") == cost("llamacpp:any") == cost("vllm:any") == 0
+    assert cost("openai:gpt-mystery") is None
+    assert cost("ollama:q", ollama={"models": {"q": {"window": 9}}}) == 0
+    assert cost("ollama:q", ollama={"models": {"q": {"prices": {"input": 0.5, "output": 1}}}}) == 0.500001
 
 
 @pytest.mark.rule("budget")

@@ -173,4 +173,4 @@ def test_content_in_pieces_is_understood():
         b'{"type":"text","text":"So."}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"cost":0.0021}}'
     )
     assert [(type(part).__name__, part.text) for part in reader.end().parts] == [("Thinking", "Hm."), ("Text", "So.")]
-    assert reader.used.cost == 2_100_000
+    assert reader.used.cost == 0.0021

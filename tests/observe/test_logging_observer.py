@@ -40,11 +40,11 @@ def test_a_run_is_logged_line_by_line(house: House, caplog):
     assert lines[0][2].startswith(f"{head} started below sess_")
     assert lines[1:3] == [
         ("deputy.step", "DEBUG", f"{head} model {house.model} started [model:0]"),
-        ("deputy.step", "INFO", f"{head} model {house.model} took N s, in=100 out=20"),
+        ("deputy.step", "INFO", f"{head} model {house.model} took N s, in=100 out=20 cost=unknown"),
     ]
     assert lines[4][:2] == ("deputy.step", "WARNING")
     assert lines[4][2].startswith(f"{head} tool Read failed after N s: ")
-    assert lines[-1] == ("deputy.run", "INFO", f"{head} completed in N s, in=200 out=40")
+    assert lines[-1] == ("deputy.run", "INFO", f"{head} completed in N s, in=200 out=40 cost=unknown")
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,12 @@ def test_the_system_prompt_is_the_callers_base_and_what_the_subagent_is(house: H
     assert "clear, concise report" in system
 
 
+@pytest.mark.rule("cost.unit")
+def test_a_cost_in_another_unit_is_refused_with_the_unit(house: House):
+    text = told(house, run(house, {"tasks": [{**ONE, "budget": {"cost": 500_000}}]}))
+    assert "tasks[0].budget.cost is 500000; it must be a number of US dollars above 0 and at most 10,000" in text
+
+
 @pytest.mark.rule("budget")
 def test_a_model_learns_that_a_cap_on_cost_cannot_be_kept_before_anything_is_started(house: House):
     text = told(house, run(house, {"tasks": [{**ONE, "budget": {"cost": 0.5}}]}))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import MsgspecError, Raw, Struct, json, to_builtins
 
-from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.core.limits import dollars_text, exact
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant
 from deputy.core.task import HANDING_ON, RUN_TOOL
 
@@ -268,7 +269,7 @@ def _limits_text(task: Task) -> str:
         f"{task.max_output_tokens:,} tokens of output",
         *([f"{budget.tokens:,} tokens"] if budget.tokens is not None else []),
         *([f"{budget.requests:,} requests"] if budget.requests is not None else []),
-        *([f"at most ${budget.cost / NANOS_PER_DOLLAR:g}"] if budget.cost is not None else []),
+        *([f"at most {dollars_text(budget.cost)}"] if budget.cost is not None else []),
     ]
     return ", ".join(limits)
 
@@ -279,7 +280,7 @@ def _limits_text(task: Task) -> str:
 class PriceBounds(Struct, frozen=True):
     """A model's known prices: the maximum cost of input and output tokens, and the context window."""
 
-    ceiling: Callable[[int, int], int | None]
+    ceiling: Callable[[int, int], float | None]
     window: int | None = None
 
     @property
@@ -291,7 +292,7 @@ class PriceBounds(Struct, frozen=True):
 class Ceiling(Struct, frozen=True, kw_only=True):
     """The maximum cost of a call: the sum of the bounded costs, and the number of unbounded ones."""
 
-    nanos: int = 0
+    dollars: float = 0.0
     unbounded: int = 0
     """The number of subagents without a bound on their cost."""
     unpriced: int = 0
@@ -299,27 +300,33 @@ class Ceiling(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The maximum for people; an unknown cost is never shown as free."""
-        bounded = f"at most ${self.nanos / NANOS_PER_DOLLAR:.2f}" if self.nanos else "free"
+        bounded = f"at most {dollars_text(_rounded_up(self.dollars))}" if self.dollars else "free"
         if not self.unbounded:
             return bounded
         reason = "no price for the model" if self.unpriced else "set a budget to limit it"
-        if not self.nanos:
+        if not self.dollars:
             return f"unknown ({reason})" if self.unpriced else f"unlimited ({reason})"
         return f"{bounded} for some, no limit for {self.unbounded} ({reason})"
 
 
-def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], PriceBounds], left: int | None = None) -> Ceiling:
+def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], PriceBounds], left: float | None = None) -> Ceiling:
     """The maximum cost of all tasks; `left` is the rest of the caller's budget, if it has one."""
-    nanos = unbounded = unpriced = 0
+    dollars, unbounded, unpriced = 0.0, 0, 0
     for task in tasks:
         prices = prices_of(task)
         most = most_cost(task, prices)
-        nanos += most or 0
+        dollars = exact(dollars + (most or 0))
         unbounded += most is None
         unpriced += most is None and not prices.are_known
-    if left is not None and (unbounded or nanos > left):
-        return Ceiling(nanos=max(0, left))
-    return Ceiling(nanos=nanos, unbounded=unbounded, unpriced=unpriced)
+    if left is not None and (unbounded or dollars > left):
+        return Ceiling(dollars=max(0.0, left))
+    return Ceiling(dollars=dollars, unbounded=unbounded, unpriced=unpriced)
+
+
+def _rounded_up(dollars: float) -> float:
+    """A bound to the places that are shown, never below itself."""
+    places = 2 if dollars >= 0.01 else 4
+    return ceil(exact(dollars * 10**places)) / 10**places
 
 
 def cost_not_bounded(model: str) -> str:
@@ -330,7 +337,7 @@ def cost_not_bounded(model: str) -> str:
     )
 
 
-def most_cost(task: Task, prices: PriceBounds) -> int | None:
+def most_cost(task: Task, prices: PriceBounds) -> float | None:
     """The maximum cost of one task; None if neither its budget nor its prices bound it."""
     budget, price = task.budget, prices.ceiling
     if price(1_000_000, 1_000_000) == 0:
@@ -342,5 +349,5 @@ def most_cost(task: Task, prices: PriceBounds) -> int | None:
         bounds.append(None if None in prices_of_all else max(cost for cost in prices_of_all if cost is not None))
     if budget.requests is not None and prices.window is not None:
         one = price(prices.window, task.max_output_tokens)
-        bounds.append(None if one is None else one * budget.requests)
+        bounds.append(None if one is None else exact(one * budget.requests))
     return min((bound for bound in bounds if bound is not None), default=None)

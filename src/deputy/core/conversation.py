@@ -152,8 +152,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="use
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     thinking_tokens: int = 0
-    cost: int | None = None
-    """In billionths of a dollar; None where the price is unknown, never 0."""
+    cost: float | None = None
+    """In dollars; None where the price is unknown, 0 only where the model is free."""
     is_reported: bool = True
     """Whether the provider reported these numbers; otherwise they are an estimate."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
-from deputy.core.errors import CATALOG, new_error
+from deputy.core.errors import CATALOG, UsageError, new_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ def context_limit(window_tokens: int, output_tokens: int = FINAL_TURN_OUTPUT_TOK
     return _limit(window_tokens, min(output_tokens, window_tokens * 0.5))
 
 
-def budget_limit(cap: int, last_turn: int) -> Limit:
+def budget_limit(cap: float, last_turn: float) -> Limit:
     """The limit on tokens, cost or requests; the cap includes the final turn."""
     return _limit(cap, min(last_turn, cap))
 
@@ -155,7 +155,7 @@ def nearly_full(tokens: int, window: int) -> str:
     return f"{share:.0%} of a context of {window:,} tokens is used." if share >= _WARN_SHARE else ""
 
 
-def budget_is_spent(resource: Resource, cap: int) -> Error:
+def budget_is_spent(resource: Resource, cap: float) -> Error:
     """The budget has only enough left for the final turn."""
     return new_error("BUDGET_SPENT", f"The budget of {priced(resource, cap)} is spent.")
 
@@ -200,30 +200,48 @@ def fit_for_final_turn(parts: Sequence[Part], room_tokens: int) -> tuple[int, ..
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
 
-NANOS_PER_DOLLAR = 1_000_000_000
-"""Costs are whole billionths of a dollar, so sums are exact."""
+MAX_COST = 10_000
+"""The highest cost of a budget, in dollars; a higher number is probably in another unit."""
+IN_DOLLARS = "a cost is in US dollars, at most 10,000 (0.5 is 50 cents)"
 
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
 
 
-def priced(resource: Resource, count: int) -> str:
+def exact(dollars: float) -> float:
+    """Dollars to 9 places: up to millions, every sum of rounded amounts is then the exact sum, rounded."""
+    return round(dollars, 9)
+
+
+def added(one: float | None, other: float | None) -> float | None:
+    """The sum of two costs; unknown if one of them is."""
+    return None if one is None or other is None else exact(one + other)
+
+
+def dollars_text(dollars: float) -> str:
+    """Dollars for people."""
+    if 0 < dollars < 0.0001:
+        return "under $0.0001"
+    return f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"
+
+
+def priced(resource: Resource, count: float) -> str:
     """An amount of a resource as text."""
-    return f"${count / NANOS_PER_DOLLAR:.4g}" if resource == "cost" else f"{count:,} {resource}"
+    return dollars_text(count) if resource == "cost" else f"{count:,} {resource[:-1] if count == 1 else resource}"
 
 
 class Amount(Struct, frozen=True, kw_only=True, gc=False):
-    """An amount of each resource; cost in billionths of a dollar, None if no price is known."""
+    """An amount of each resource; cost in dollars, None if no price is known."""
 
     tokens: int = 0
-    cost: int | None = 0
+    cost: float | None = 0.0
     requests: int = 0
     spawns: int = 0
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
             tokens=self.tokens + other.tokens,
-            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            cost=added(self.cost, other.cost),
             requests=self.requests + other.requests,
             spawns=self.spawns + other.spawns,
         )
@@ -231,7 +249,7 @@ class Amount(Struct, frozen=True, kw_only=True, gc=False):
     def __sub__(self, other: Amount) -> Amount:
         return Amount(
             tokens=self.tokens - other.tokens,
-            cost=None if self.cost is None or other.cost is None else self.cost - other.cost,
+            cost=added(self.cost, None if other.cost is None else -other.cost),
             requests=self.requests - other.requests,
             spawns=self.spawns - other.spawns,
         )
@@ -241,22 +259,38 @@ NOTHING = Amount()
 
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cap on each resource; None means no cap."""
+    """The cap on each resource, the cost in US dollars; None means no cap."""
 
     tokens: int | None = None
-    cost: int | None = None
+    cost: float | None = None
     requests: int | None = None
     spawns: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "requests", "spawns"):
+            cap = getattr(self, name)
+            if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 0):
+                raise UsageError(f"budget.{name}", cap, "give a whole number of at least 0, or None for no cap")
+        cost: Any = self.cost
+        if cost is None:
+            return
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= MAX_COST:
+            raise UsageError("budget.cost", cost, IN_DOLLARS)
+        structs.force_setattr(self, "cost", exact(float(cost)))
 
     @property
     def capped(self) -> Sequence[Resource]:
         """The resources with a cap."""
         return [name for name in _RESOURCES if getattr(self, name) is not None]
 
-    def excess(self, ceiling: Budget) -> tuple[tuple[str, int], ...]:
+    def excess(self, ceiling: Budget) -> tuple[tuple[Resource, float], ...]:
         """The caps above the ceiling's; a missing cap is inherited."""
-        pairs = ((name, getattr(self, name), getattr(ceiling, name)) for name in _RESOURCES)
-        return tuple((name, cap) for name, cap, top in pairs if cap is not None and top is not None and cap > top)
+        found: list[tuple[Resource, float]] = []
+        for name in self.capped:
+            cap, top = getattr(self, name), getattr(ceiling, name)
+            if top is not None and cap > top:
+                found.append((name, cap))
+        return tuple(found)
 
     def narrowed(self, other: Budget) -> Budget:
         """The tighter of the two caps, resource by resource."""
@@ -267,23 +301,24 @@ class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
     """The use of one resource of a budget."""
 
     resource: Resource
-    used: int
-    cap: int
+    used: int | float
+    cap: int | float
 
 
 class Shortfall(Struct, frozen=True, kw_only=True):
     """Why a reservation was refused."""
 
     resource: Resource
-    wanted: int | None
-    left: int
+    wanted: float | None
+    left: float
 
     @property
     def message(self) -> str:
         """One sentence for people and models."""
         if self.wanted is None:
             return f"the {self.resource} budget cannot be enforced: no price is known for this model"
-        return f"the {self.resource} budget has {max(self.left, 0)} left and this needs {self.wanted}"
+        left, wanted = priced(self.resource, max(self.left, 0)), priced(self.resource, self.wanted)
+        return f"the {self.resource} budget has {left} left, and this needs up to {wanted}"
 
 
 class Account(Struct, frozen=True, kw_only=True, gc=False):
@@ -293,13 +328,13 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
     spent: Amount = NOTHING
     held: Amount = NOTHING
 
-    def remaining(self, resource: Resource) -> int | None:
+    def remaining(self, resource: Resource) -> float | None:
         """The rest of a resource that can be reserved; None if there is no cap."""
-        cap: int | None = getattr(self.budget, resource)
+        cap: float | None = getattr(self.budget, resource)
         if cap is None:
             return None
-        used: int | None = getattr(self.spent + self.held, resource)
-        return 0 if used is None else cap - used
+        used: float | None = getattr(self.spent + self.held, resource)
+        return 0 if used is None else exact(cap - used)
 
     def uses(self) -> tuple[BudgetUse, ...]:
         """The spent and held amount of each resource with a cap."""
@@ -316,7 +351,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
         """The account with this amount held, or the shortfall: check and hold are one operation."""
         for resource in self.budget.capped:
             left = self.remaining(resource)
-            wanted: int | None = getattr(amount, resource)
+            wanted: float | None = getattr(amount, resource)
             # Work that needs none of a resource is allowed even above its cap.
             if left is not None and wanted != 0 and (wanted is None or wanted > left):
                 return Shortfall(resource=resource, wanted=wanted, left=left)
@@ -344,7 +379,7 @@ def _priced(held: Amount) -> Amount:
     return held if held.cost is not None else structs.replace(held, cost=0)
 
 
-def _tighter(one: int | None, other: int | None) -> int | None:
+def _tighter(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
@@ -359,7 +394,7 @@ class SpawnCounts(Struct, frozen=True, kw_only=True):
     spawned: int = 0
     live: int = 0
     live_by_provider: dict[str, int] = {}
-    spawns_left: int | None = None
+    spawns_left: float | None = None
     """The rest of the spawn budgets of the caller and above; None if there is no cap."""
 
     def entered(self, provider: str, *, is_counted: bool = True) -> SpawnCounts:

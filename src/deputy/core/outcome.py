@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, cast, get_args
 from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
+from deputy.core.limits import added, dollars_text
 from deputy.core.request import Lineage
 from deputy.core.subtask.context_settings import PassedContext
 
@@ -17,13 +18,13 @@ OUTCOME_WORDS: tuple[OutcomeWord, ...] = get_args(OutcomeWord)
 
 
 class Usage(Struct, frozen=True, kw_only=True, gc=False):
-    """The usage of model calls; cost in billionths of a dollar, None if one price is unknown."""
+    """The usage of model calls; the cost is in US dollars, None (null) if one price is unknown."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
     requests: int = 0
-    cost: int | None = 0
+    cost: float | None = 0.0
     estimated: bool = False
     """Whether a part is an estimate, because a report was missing or implausible."""
 
@@ -33,12 +34,28 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
             output=self.output + other.output,
             cached=self.cached + other.cached,
             requests=self.requests + other.requests,
-            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            cost=added(self.cost, other.cost),
             estimated=self.estimated or other.estimated,
         )
 
+    @property
+    def cost_text(self) -> str:
+        """The cost for people; empty if no request was made."""
+        return cost_text(self.cost) if self.requests or self.cost != 0 else ""
+
+
+def cost_text(cost: float | None) -> str:
+    """The cost of a request for people: dollars, `unknown`, or `free`."""
+    return "unknown" if cost is None else dollars_text(cost) if cost else "free"
+
 
 NO_USAGE = Usage()
+
+
+def used_text(usage: Usage) -> str:
+    """Tokens and cost for people; `~` marks an estimate."""
+    cost = f" cost={usage.cost_text}" if usage.cost_text else ""
+    return f"{'~' * usage.estimated}in={usage.input:,} out={usage.output:,}{cost}"
 
 
 class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):

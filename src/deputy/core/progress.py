@@ -43,7 +43,8 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     input: int | None = None
     output: int | None = None
     """Tokens; of `thinking`: how many this turn has spent on it so far, by our estimate."""
-    cost: int | None = None
+    cost: float | None = None
+    """In dollars; of `tokens`: None if unknown."""
     model: str | None = None
     """Of `tokens` and `completed`: the model that answered."""
     estimated: bool = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import UNSET, Struct, UnsetType, json, structs
 
 from deputy.core.errors import UsageError
-from deputy.core.limits import Budget, inherited_deadline
+from deputy.core.limits import Budget, inherited_deadline, priced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -212,7 +212,7 @@ class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
         return (
             *(f"the tool {tool!r}" for tool in tools),
             *(f"the path {path!r}" for path in paths),
-            *(f"{cap} {name}" for name, cap in self.budget.excess(caller.budget)),
+            *(f"a budget of {priced(name, cap)}" for name, cap in self.budget.excess(caller.budget)),
         )
 
     def granted(self, caller: Grant) -> Grant:

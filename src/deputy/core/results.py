@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from deputy.core.errors import Error, remedy
 from deputy.core.foreign_text import kept_apart, plain
-from deputy.core.outcome import OUTCOME_WORDS, Artifact, Blocked, Completed, Fallback, Outcome, OutcomeWord, Partial
-from deputy.core.serialize import UsageJson, usage_json
+from deputy.core.outcome import (
+    NO_USAGE,
+    OUTCOME_WORDS,
+    Artifact,
+    Blocked,
+    Completed,
+    Fallback,
+    Outcome,
+    OutcomeWord,
+    Partial,
+    Usage,
+    used_text,
+)
 from deputy.core.task import cleaned_label
 
 if TYPE_CHECKING:
@@ -49,7 +62,7 @@ class ResultJson(Struct, frozen=True, kw_only=True):
     outcome: OutcomeWord
     session_id: str | None
     """None for a task that never started."""
-    usage: UsageJson
+    usage: Usage
     report: str | UnsetType = UNSET
     scratchpad: str | UnsetType = UNSET
     error: Error | UnsetType = UNSET
@@ -74,12 +87,19 @@ class ResultsJson(Struct, frozen=True, kw_only=True):
     cancelled: int
     rejected: int
     total: int
+    usage: Usage
+    """The usage of all tasks together."""
     results: tuple[ResultJson, ...]
 
 
 def results_json(results: Sequence[Result]) -> ResultsJson:
     """The results for JSON output."""
-    return ResultsJson(**_counts(results), total=len(results), results=tuple(map(_result_json, results)))
+    return ResultsJson(
+        **_counts(results),
+        total=len(results),
+        usage=total_usage(results),
+        results=tuple(map(_result_json, results)),
+    )
 
 
 def results_dict(results: Sequence[Result]) -> dict[str, Any]:
@@ -91,7 +111,13 @@ def results_markdown(results: Sequence[Result]) -> str:
     """The results as Markdown; a partial result does not count as completed."""
     names = unique_labels([result.label for result in results])
     sections = map(_section, names, results)
-    return plain("\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *sections])) + "\n"
+    total = [f"**Total usage**: {used_text(total_usage(results))}"] if len(results) > 1 else []
+    return plain("\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *total, *sections])) + "\n"
+
+
+def total_usage(results: Sequence[Result]) -> Usage:
+    """The usage of all tasks together."""
+    return reduce(add, (result.outcome.usage for result in results), NO_USAGE)
 
 
 def unique_labels(labels: Sequence[str]) -> list[str]:
@@ -112,7 +138,7 @@ def _result_json(result: Result) -> ResultJson:
         status=_MARKS.get(outcome.status, cast("ResultMark", outcome.status)),
         outcome=outcome.status,
         session_id=outcome.session_id or None,
-        usage=usage_json(outcome.usage),
+        usage=outcome.usage,
         report=outcome.report or UNSET,
         scratchpad=UNSET if isinstance(outcome, Completed) else "\n\n".join(outcome.notes) or UNSET,
         error=outcome.errors[0] if outcome.errors else UNSET,
@@ -139,11 +165,10 @@ def _counted(results: Sequence[Result]) -> str:
 
 def _section(name: str, result: Result) -> str:
     outcome = result.outcome
-    usage = outcome.usage
     parts = [
         f"### [{name}] {_title(outcome)}",
         *((_apart(f"**Model**: {outcome.model}"),) if outcome.model else ()),
-        f"**Usage**: {'~' * usage.estimated}in={usage.input:,} out={usage.output:,}",
+        f"**Usage**: {used_text(outcome.usage)}",
     ]
     parts.extend(f"**Instead of {one.left}**: {one.taken}. {one.reason}" for one in outcome.fallbacks)
     if not outcome.is_isolated:

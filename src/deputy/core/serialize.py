@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, structs, to_builtins
+from msgspec import UNSET, to_builtins
 
 from deputy.core.errors import new_error
-from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.outcome import Blocked, Cancelled, Completed, Rejected
 
 if TYPE_CHECKING:
-    from deputy.core.outcome import Outcome, Usage
+    from deputy.core.outcome import Outcome
 
 
 def outcome_dict(outcome: Outcome) -> dict[str, Any]:
@@ -28,7 +27,7 @@ def outcome_dict(outcome: Outcome) -> dict[str, Any]:
         "errors": outcome.errors,
         "warnings": outcome.warnings,
         "next_steps": outcome.next_steps,
-        "usage": usage_dict(outcome.usage),
+        "usage": to_builtins(outcome.usage),
         "model": outcome.model,
         "backend": outcome.backend,
         "fallbacks": outcome.fallbacks,
@@ -43,29 +42,6 @@ def outcome_dict(outcome: Outcome) -> dict[str, Any]:
     if outcome.passed is not None:
         form["passed"] = outcome.passed
     return form
-
-
-class UsageJson(Struct, frozen=True, kw_only=True):
-    """Usage with its cost in dollars, null where a price is unknown."""
-
-    input: int
-    output: int
-    cached: int
-    requests: int
-    cost: float | None
-    estimated: bool
-
-
-def usage_json(usage: Usage) -> UsageJson:
-    """Usage for JSON output."""
-    cost = None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR
-    fields: dict[str, Any] = {**structs.asdict(usage), "cost": cost}
-    return UsageJson(**fields)
-
-
-def usage_dict(usage: Usage) -> dict[str, Any]:
-    """Usage as plain data."""
-    return to_builtins(usage_json(usage))
 
 
 def return_dict(outcome: Outcome) -> dict[str, Any]:

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, field, structs
 
 from deputy.core.fallback import Routing
-from deputy.core.field_readers import MOST, FieldProblem
+from deputy.core.field_readers import MOST, FieldProblem, number
 from deputy.core.foreign_text import plain
-from deputy.core.limits import NANOS_PER_DOLLAR, Budget
+from deputy.core.limits import MAX_COST, Budget
 from deputy.core.request import READ_ONLY_TOOLS, GrantRequest
 from deputy.core.subtask.context_passing import Briefing
 from deputy.core.tool_arguments import read_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.core.field_readers import Reader
     from deputy.core.request import Grant
 
 DELEGATE = "Delegate"
@@ -163,10 +166,10 @@ def cleaned_label(name: str) -> str:
 
 
 class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Caps for this subagent; at a cap it reports its results so far. Cost is in dollars."""
+    """Caps for this subagent; at a cap it reports its results so far."""
 
     tokens: Annotated[int, Meta(ge=1)] | None = None
-    cost: Annotated[float, Meta(gt=0, le=MOST)] | None = None
+    cost: Annotated[float, Meta(gt=0, le=MAX_COST, description="US dollars, like 0.5 for 50 cents.")] | None = None
     requests: Annotated[int, Meta(ge=1)] | None = None
 
 
@@ -218,13 +221,15 @@ def _check_without_asking(task: TaskFields, where: str, problems: list[FieldProb
 
 def _task(given: TaskArguments) -> Task:
     fields = {name: getattr(given, name) for name in TaskFields.__struct_fields__}
-    budget = given.budget
-    cost = None if budget.cost is None else round(budget.cost * NANOS_PER_DOLLAR)
-    caps = Budget(tokens=budget.tokens, cost=cost, requests=budget.requests)
-    return Task(**fields, budget=caps, schema=given.schema)
+    return Task(**fields, budget=Budget(**structs.asdict(given.budget)), schema=given.schema)
 
 
-_READERS = {"label": read_label}
+def _read_cost(value: object) -> tuple[float | None, str]:
+    cost, problem = number(MAX_COST, above=0)(value)
+    return cost, problem and f"a number of US dollars above 0 and at most {MAX_COST:,} (0.5 is 50 cents)"
+
+
+_READERS: Mapping[str, Reader] = {"label": read_label, "cost": _read_cost}
 
 
 # --- options and roles ------------------------------------------------------------------------------------------------

@@ -73,8 +73,8 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float]
     random_string: Callable[[str, int], str]
     """Draws unguessable strings."""
-    max_cost_nanos: Callable[[int, int], int | None]
-    """The maximum cost of this many input and output tokens; None if no price is known."""
+    max_cost: Callable[[int, int], float | None]
+    """The maximum cost of this many input and output tokens in dollars; None if no price is known."""
     seconds: float | None = None
     window: int | None = None
     approval: Approval = "granted"
@@ -189,7 +189,7 @@ async def open_agent(
         timer=services.timer,
         clock=services.world.now,
         random_string=services.world.random_string,
-        max_cost_nanos=partial(services.max_cost_nanos, model),
+        max_cost=partial(services.max_cost, model),
         seconds=run.state.seconds,
         window=services.window(model, opened),
         approval=services.approval,
@@ -210,6 +210,6 @@ def with_model(agent: AgentContext, services: Services, name: str, model: Model)
         model=model,
         asked=name,
         settings=structs.replace(agent.settings, thinking=services.thinking(name)),
-        max_cost_nanos=partial(services.max_cost_nanos, name),
+        max_cost=partial(services.max_cost, name),
         window=services.window(name, model),
     )

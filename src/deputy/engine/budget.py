@@ -67,7 +67,7 @@ class BudgetLedger:
                     ledger.account = account
                 return None
 
-    def remaining(self, resource: Resource) -> int | None:
+    def remaining(self, resource: Resource) -> float | None:
         """The amount that can still be reserved here and above; None without a cap."""
         return min((left for one in self._chain if (left := one.account.remaining(resource)) is not None), default=None)
 

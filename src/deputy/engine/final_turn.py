@@ -82,9 +82,9 @@ def _limit_levels(history: History, agent: AgentContext) -> Iterator[tuple[Budge
     output = max(agent.settings.max_output_tokens or 0, FINAL_TURN_OUTPUT_TOKENS)
     # The conversation is sent twice: in the turn before the final one, and in the final one.
     given = 2 * history.tokens
-    last = Amount(tokens=given + output, requests=1, cost=agent.max_cost_nanos(given, output))
+    last = Amount(tokens=given + output, requests=1, cost=agent.max_cost(given, output))
     for use in history.budgets:
-        needed: int | None = getattr(last, use.resource)
+        needed: float | None = getattr(last, use.resource)
         # Without a known price no call is made under a cost cap, and a final turn spawns no children.
         if needed:
             yield use, budget_limit(use.cap, needed).level(use.used)
@@ -155,7 +155,7 @@ def _room(history: History, agent: AgentContext, *, is_full: bool) -> int | None
     if is_full:
         rooms = [int(min([*rooms, history.tokens]) * _CLEARLY_BELOW)]
     left = agent.ledger.remaining("tokens")
-    return min((*rooms, *(() if left is None else (max(0, left),))), default=None)
+    return min((*rooms, *(() if left is None else (max(0, int(left)),))), default=None)
 
 
 def _part(message: Message, *, first: bool) -> Part:

@@ -59,7 +59,7 @@ class Services:
         world: World,
         open_model: Callable[[str], Model],
         open_tools: Callable[[Grant, str], Tools],
-        max_cost_nanos: Callable[[str, int, int], int | None],
+        max_cost: Callable[[str, int, int], float | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],
         files: Files,
@@ -82,7 +82,7 @@ class Services:
         self.world = world
         self.open_model = open_model
         self.open_tools = open_tools
-        self.max_cost_nanos = max_cost_nanos
+        self.max_cost = max_cost
         self.thinking = thinking
         self._windows = windows
         self.files = files

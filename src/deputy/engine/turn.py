@@ -54,7 +54,7 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
     """Call the model once; a failure is the event's error."""
     agent, ledger = turn.agent, turn.agent.ledger
     output = turn.settings.max_output_tokens or 0
-    wanted = Amount(tokens=turn.tokens + output, requests=1, cost=agent.max_cost_nanos(turn.tokens, output))
+    wanted = Amount(tokens=turn.tokens + output, requests=1, cost=agent.max_cost(turn.tokens, output))
     await ledger.refresh()
     shortfall = ledger.reserve(wanted)
     if shortfall is not None:
@@ -131,7 +131,7 @@ class _TurnProgress:
         ):
             self.usage += used.usage
             return
-        cost = self._agent.max_cost_nanos(turn.estimate, received)
+        cost = self._agent.max_cost(turn.estimate, received)
         self.usage += Usage(input=turn.estimate, output=received, requests=1, cost=cost, estimated=True)
 
     def charge_unreported(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deputy.core.approval import cost_ceiling, cost_not_bounded
 from deputy.core.errors import CannotSpawn, Unquoted, UsageError
 from deputy.core.fallback import UNCHOSEN_SCOUT, cannot_spawn, no_model
-from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.core.limits import dollars_text
 from deputy.engine.fallback import why_unavailable
 
 if TYPE_CHECKING:
@@ -125,4 +125,4 @@ class ModelSelection:
         """Refuse a cost limit for a model without known prices."""
         # A CLI backend reports its cost itself.
         if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
-            raise UsageError(field, Unquoted(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_bounded(model))
+            raise UsageError(field, Unquoted(dollars_text(budget.cost)), cost_not_bounded(model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deputy.core.foreign_text import PlainStream as PlainStream
 from deputy.core.foreign_text import plain_data as plain_data
-from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.core.outcome import cost_text
 from deputy.core.visible_text import escaped_invisible as escaped_invisible
 from deputy.processes.outgoing import outgoing_json as outgoing_json
 from deputy.processes.outgoing import outgoing_text as plain
@@ -79,9 +79,6 @@ def elapsed(seconds: float) -> str:
     return f"{whole}s"
 
 
-def dollars(nanos: int | None) -> str:
-    """A cost in dollars; empty if zero or unknown."""
-    if not nanos:
-        return ""
-    cost = nanos / NANOS_PER_DOLLAR
-    return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.4f}"
+def cost_part(cost: float | None) -> str:
+    """The cost of a run in a line of figures."""
+    return "cost unknown" if cost is None else cost_text(cost)

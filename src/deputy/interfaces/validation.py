@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from deputy.core.limits import Budget
     from deputy.core.refinement import Evaluator
 
 MAX_TIMEOUT_SECONDS = 30 * 86400.0
@@ -85,17 +84,12 @@ def check_task(task: Task, where: str) -> None:
         raise UsageError(
             f"{where}.timeout", task.timeout, f"give seconds above 0, and at most {MAX_TIMEOUT_SECONDS:.0f}"
         )
-    _check_budget(task.budget, f"{where}.budget")
+    for name in task.budget.capped:
+        if not (cap := getattr(task.budget, name)):
+            raise UsageError(f"{where}.budget.{name}", cap, "give a number above 0")
     for problem in task_problems(task, where):
         value = getattr(task, problem.field.rpartition(".")[2])
         raise UsageError(problem.field, value, problem.message.rpartition("; it ")[2])
-
-
-def _check_budget(budget: Budget, where: str) -> None:
-    for name in ("tokens", "cost", "requests"):
-        cap = getattr(budget, name)
-        if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
-            raise UsageError(f"{where}.{name}", cap, "give a whole number of at least 1 (a cost in billionths of $1)")
 
 
 def _is_number(value: object, most: float) -> bool:

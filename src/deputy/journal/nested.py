@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, Struct, json
 
 from deputy.core.errors import NotAdmitted, StorageCorrupt, StorageError
 from deputy.core.events import Admitted, RunOpened
-from deputy.core.limits import NOTHING, Amount, Budget, Resource
+from deputy.core.limits import NOTHING, Amount, Budget, Resource, exact
 from deputy.core.request import Nesting
 from deputy.journal import home
 from deputy.journal.process_identity import has_ended, this_process
@@ -113,7 +113,7 @@ def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
     root = state.run if state.lineage is None else state.lineage.root_id
     tree = {one.run: one for one in queries.tree(root)}
     used = _used(queries, tree, root)
-    left: dict[str, int] = {"spawns": max_spawns - used.get(root, NOTHING).spawns}
+    left: dict[str, float] = {"spawns": max_spawns - used.get(root, NOTHING).spawns}
     above: str | None = state.run
     while above is not None and above in tree:
         caps = _budget(queries, above)
@@ -121,10 +121,13 @@ def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
             cap, spent = getattr(caps, name), getattr(used.get(above, NOTHING), name)
             if cap is not None:
                 # With an unknown cost nothing of the budget can be promised.
-                rest = 0 if spent is None else cap - spent
+                rest = 0 if spent is None else exact(cap - spent)
                 left[name] = min(rest, left.get(name, rest))
         above = tree[above].parent
-    return Budget(**{name: max(0, rest + 1) // 2 for name, rest in left.items()})
+    halves: dict[str, Any] = {name: max(0, rest + 1) // 2 for name, rest in left.items()}
+    if "cost" in left:
+        halves["cost"] = exact(max(0, left["cost"]) / 2)
+    return Budget(**halves)
 
 
 def _used(queries: SqliteQueries, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:

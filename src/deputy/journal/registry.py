@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import UNSET, json, structs
+from msgspec import UNSET, json, structs, to_builtins
 
 from deputy.core.approval import ApprovalRequest, read_decision
 from deputy.core.events import APPROVAL, Admitted, QuestionAnswered, QuestionAsked, Requested, RunOpened
 from deputy.core.outcome import NO_USAGE
 from deputy.core.request import Grant, timestamp
-from deputy.core.serialize import outcome_dict, usage_dict
+from deputy.core.serialize import outcome_dict
 from deputy.core.state import ASKED, prefix
 from deputy.engine.ports.queries import DamagedRecord
 from deputy.engine.recover import GRACE_SECONDS, RunStatus, overdue, seconds_late, shown_status, unanswered
@@ -152,8 +152,8 @@ def entry_dict(status: RunStatus, now: float) -> dict[str, Any]:
         "under_way": [step.name for step in state.under_way.values()],
         "question": state.question or None,
         "delivered": state.is_delivered,
-        "usage": usage_dict(status.usage),
-        "own_usage": usage_dict(state.usage),
+        "usage": to_builtins(status.usage),
+        "own_usage": to_builtins(state.usage),
     }
 
 
@@ -206,7 +206,7 @@ def _child_dict(status: RunStatus) -> dict[str, Any]:
         "session_id": state.run,
         "label": state.label or state.agent,
         "status": shown_status(status),
-        "usage": usage_dict(status.usage),
+        "usage": to_builtins(status.usage),
     }
 
 

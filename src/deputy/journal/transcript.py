@@ -22,8 +22,8 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Message, MessageCall, is_unanswered, messages_in
+from deputy.core.outcome import Usage, used_text
 from deputy.core.request import timestamp
-from deputy.core.serialize import usage_dict
 from deputy.core.state import BEGUN, State, apply, not_begun
 from deputy.core.visible_text import visible_json
 from deputy.engine.ports.queries import DamagedRecord
@@ -59,7 +59,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
     outcome: Ending
     messages: tuple[Message, ...]
     notes: tuple[str, ...]
-    usage: dict[str, Any]
+    usage: Usage
     damaged: tuple[str, ...] = ()
     """Records that could not be read and are left out."""
 
@@ -90,7 +90,7 @@ def transcribe(records: Iterable[Record | DamagedRecord], final_state: State | N
         outcome=how,
         messages=tuple(text.whole()),
         notes=tuple(text.notes),
-        usage=usage_dict(state.usage),
+        usage=state.usage,
         damaged=tuple(damaged),
     )
 
@@ -235,7 +235,6 @@ def markdown(transcript: Transcript) -> str:
     """The transcript as Markdown. It is redacted by field: quoted JSON in text would hide some secrets."""
     transcript = json.decode(outgoing_json(transcript), type=Transcript)
     usage = transcript.usage
-    mark = "~" if usage["estimated"] else ""
     lines = [
         f"# {transcript.label or transcript.session_id}",
         "",
@@ -243,7 +242,7 @@ def markdown(transcript: Transcript) -> str:
         f"- outcome: {transcript.outcome}",
         f"- started: {transcript.started_at or '-'}",
         f"- ended: {transcript.ended_at or '-'}",
-        f"- usage: {mark}in={usage['input']:,} out={usage['output']:,} requests={usage['requests']:,}",
+        f"- usage: {used_text(usage)} requests={usage.requests:,}",
     ]
     if transcript.damaged:
         lines += ["", "> **Damaged records were left out:**", *(f"> - {what}" for what in transcript.damaged)]

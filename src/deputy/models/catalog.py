@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from numbers import Number
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from deputy.core.conversation import ThinkingLevel
 from deputy.core.errors import UsageError
-from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.core.limits import exact
 from deputy.models.wire import ThinkingStyle
 
 if TYPE_CHECKING:
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
 WireName: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "google"]
 
 
-class Nanos(int):
-    """Billionths of a dollar, written as dollars in the catalog."""
+Price: TypeAlias = Annotated[float, Meta(ge=0)]
+"""A price is at least 0."""
 
 
 class ModelPrices(Struct, frozen=True, kw_only=True):
-    """Prices per million tokens."""
+    """Prices in dollars per million tokens."""
 
-    input: Nanos
-    output: Nanos
-    cached: Nanos | None = None
+    input: Price
+    output: Price
+    cached: Price | None = None
     """For input read from a cache; None means the price of input."""
-    cache_write: Nanos | None = None
+    cache_write: Price | None = None
     long_above: int | None = None
     """Above this input, `long` applies to the whole request."""
     long: ModelPrices | None = None
@@ -54,7 +53,10 @@ def priced(used: TokenUsage, prices: ModelPrices | None) -> TokenUsage:
         + used.cache_write_tokens * write_price
         + used.output_tokens * prices.output
     )
-    return structs.replace(used, cost=(total + 500_000) // 1_000_000)
+    return structs.replace(used, cost=exact(total / 1_000_000))
+
+
+_FREE = ModelPrices(input=0.0, output=0.0)
 
 
 class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +79,8 @@ class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     keys: dict[str, str] = field(default_factory=dict[str, str])
     """The variables for the key, each with its header; the first that is set wins."""
     needs_key: bool = True
+    is_free: bool = False
+    """Whether models without a price cost nothing: it runs on a machine of the user."""
     quirks: frozenset[str] = frozenset()
     thinking: ThinkingStyle | None = None
     models: dict[str, ModelEntry] = field(default_factory=dict[str, ModelEntry])
@@ -136,13 +140,12 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def entry(self, named: ResolvedName) -> ModelEntry:
         """The entry of a model; dated versions share the entry of the undated name."""
-        models = self.providers[named.provider].models
-        if (exact := models.get(named.model)) is not None:
-            return exact
-        stems = [
-            stem for stem in models if named.model.startswith(f"{stem}-") and _is_date(named.model[len(stem) + 1 :])
-        ]
-        return models[max(stems, key=len)] if stems else ModelEntry(thinking=self.providers[named.provider].thinking)
+        provider = self.providers[named.provider]
+        models, name = provider.models, named.model
+        stems = [stem for stem in models if name.startswith(f"{stem}-") and _is_date(name[len(stem) + 1 :])]
+        known = name if name in models else max(stems, key=len, default="")
+        entry = models[known] if known else ModelEntry(thinking=provider.thinking)
+        return structs.replace(entry, prices=_FREE) if provider.is_free and entry.prices is None else entry
 
 
 def _is_date(text: str) -> bool:
@@ -153,17 +156,16 @@ def _is_date(text: str) -> bool:
 def built_in() -> Mapping[str, Any]:
     """The shipped catalog as plain data."""
     import tomllib
-    from decimal import Decimal
     from importlib.resources import files
 
-    return tomllib.loads(files("deputy.models").joinpath("catalog.toml").read_text(), parse_float=Decimal)
+    return tomllib.loads(files("deputy.models").joinpath("catalog.toml").read_text())
 
 
 def read_catalog(override: Mapping[str, Any] | None = None) -> Catalog:
     """The shipped catalog, overridden field by field by the user's tables."""
     table = _laid_over(built_in(), override or {})
     try:
-        return msgspec.convert(table, Catalog, dec_hook=_nanos)
+        return msgspec.convert(table, Catalog)
     except msgspec.ValidationError as error:
         raise UsageError("models", "the catalog", f"cannot be read: {error}") from error
 
@@ -175,9 +177,3 @@ def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, A
         are_tables = isinstance(below, dict) and isinstance(value, dict)
         merged[key] = _laid_over(cast("Any", below), cast("Any", value)) if are_tables else value
     return merged
-
-
-def _nanos(kind: type, dollars: Any) -> Any:
-    if not isinstance(dollars, Number):
-        raise TypeError("a price is a number of dollars")
-    return kind(round(cast("float", dollars) * NANOS_PER_DOLLAR))

@@ -169,8 +169,8 @@ class ModelFactory:
             known = self._known[name] = (named, self.catalog.entry(named))
         return known
 
-    def max_cost_nanos(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
-        """The maximum cost of these tokens in billionths of a dollar; None if no price is known."""
+    def max_cost(self, name: str, input_tokens: int, output_tokens: int) -> float | None:
+        """The maximum cost of these tokens; None if no price is known."""
         if self._is_wireless(name):
             return 0 if name.startswith(OFFLINE) else None
         prices = self._lookup(name)[1].prices
@@ -190,7 +190,7 @@ class ModelFactory:
     def prices_of(self, name: str) -> PriceBounds:
         """The known prices of a model, for approval requests."""
         window = None if self._is_wireless(name) else self._lookup(name)[1].window
-        return PriceBounds(lambda given, taken: self.max_cost_nanos(name, given, taken), window)
+        return PriceBounds(lambda given, taken: self.max_cost(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint

@@ -233,7 +233,7 @@ def _usage(conversation: Conversation, message: AssistantMessage) -> TokenUsage:
     return TokenUsage(
         input_tokens=given // _CHARACTERS_PER_TOKEN,
         output_tokens=taken // _CHARACTERS_PER_TOKEN,
-        cost=0,
+        cost=0.0,
         is_reported=False,
     )
 

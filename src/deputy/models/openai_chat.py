@@ -22,6 +22,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import BadReply, ModelRefused, StreamCut
+from deputy.core.limits import exact
 from deputy.core.provider_errors import provider_error
 from deputy.models.wire import (
     NOTHING,
@@ -321,7 +322,7 @@ class _ChatReader:
             cached_tokens=cached or counted(report, "prompt_cache_hit_tokens"),
             cache_write_tokens=counted(report, "prompt_tokens_details", "cache_write_tokens"),
             thinking_tokens=counted(report, "completion_tokens_details", "reasoning_tokens"),
-            cost=round(cost * 1e9) if 0 <= cost < _MOST_DOLLARS else None,
+            cost=exact(cost) if 0 <= cost < _MOST_DOLLARS else None,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from deputy.core.outcome import used_text
 from deputy.engine.ports.observer import Observer
 
 if TYPE_CHECKING:
@@ -74,4 +75,4 @@ def _named(run: ObservedRun) -> str:
 
 
 def _used(usage: Usage) -> str:
-    return f", in={usage.input} out={usage.output}" if usage.input or usage.output else ""
+    return f", {used_text(usage)}" if usage.requests else ""

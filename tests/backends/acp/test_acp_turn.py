@@ -135,8 +135,8 @@ def test_a_resumed_session_gets_only_what_is_new_and_old_text_is_not_repeated(na
     assert [call.stdin for call in calls] == ["SYSTEM\n\nPROMPT", "And?"]
     assert second.text == "Two."
     assert "All that was said." not in "".join(getattr(event, "text", "") for event in output)
-    assert first.usage.cost == second.usage.cost == 400_000
-    assert second.own_session.counted.cost == 800_000
+    assert first.usage.cost == second.usage.cost == 0.0004
+    assert second.own_session.counted.cost == 0.0008
     assert (second.context.used, second.context.size) == (120, 200_000)
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from deputy.core.errors import UsageError
-from deputy.core.limits import NANOS_PER_DOLLAR, Budget
+from deputy.core.limits import Budget
 from deputy.interfaces.cli.console import RunOptions, read_source, read_text, with_run_options
 
 
@@ -66,18 +66,15 @@ def options(*arguments: str) -> RunOptions:
     return found[0]
 
 
-HALF = NANOS_PER_DOLLAR // 2
-
-
 @pytest.mark.parametrize(
     ("text", "budget"),
     [
-        ("0.50", Budget(cost=HALF)),
-        ("$0.50", Budget(cost=HALF)),
-        ("cost=0.5", Budget(cost=HALF)),
+        ("0.50", Budget(cost=0.5)),
+        ("$0.50", Budget(cost=0.5)),
+        ("cost=0.5", Budget(cost=0.5)),
         ("tokens=100000", Budget(tokens=100_000)),
-        ("cost=$0.5, tokens=100000, requests=20", Budget(cost=HALF, tokens=100_000, requests=20)),
-        ("10000", Budget(cost=10_000 * NANOS_PER_DOLLAR)),
+        ("cost=$0.5, tokens=100000, requests=20", Budget(cost=0.5, tokens=100_000, requests=20)),
+        ("10000", Budget(cost=10_000)),
     ],
 )
 def test_a_budget_is_dollars_or_named_caps(text, budget):
@@ -94,7 +91,9 @@ def test_a_budget_that_is_none_is_refused_with_the_form(text):
 
 @pytest.mark.parametrize("text", ["10000.01", "500000", "cost=500000"])
 def test_more_than_ten_thousand_dollars_is_refused_with_the_unit(text):
-    with pytest.raises(UsageError, match=r"a cost is in US dollars, at most 10,000; write tokens like tokens=100000"):
+    with pytest.raises(
+        UsageError, match=r"a cost is in US dollars, at most 10,000 \(0.5 is 50 cents\); write tokens like"
+    ):
         options("--budget", text)
 
 

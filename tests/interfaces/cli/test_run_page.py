@@ -24,7 +24,7 @@ ERROR = Error(
     recoverable=True,
     recommendation=f"Raise the limit of the task and then continue the work that it has begun: deputy resume {ONE}",
 )
-USAGE = Usage(input=45_000, output=2100, requests=3, cost=140_000_000)
+USAGE = Usage(input=45_000, output=2100, requests=3, cost=0.14)
 
 
 async def fill(home: Path) -> None:

@@ -40,7 +40,8 @@ IDS = st.sampled_from(["", "sess_1_aaaaaa"])
 """A task that never began has no session of its own."""
 
 
-USAGE = st.builds(Usage, input=COUNTS, output=COUNTS, cached=COUNTS, requests=COUNTS, cost=st.one_of(st.none(), COUNTS))
+COSTS = st.none() | st.floats(0, 10**6)
+USAGE = st.builds(Usage, input=COUNTS, output=COUNTS, cached=COUNTS, requests=COUNTS, cost=COSTS)
 ERRORS = st.builds(
     Error, type=TEXT, message=TEXT, recoverable=st.booleans(), recommendation=TEXT, code=TEXT, session_id=IDS
 )

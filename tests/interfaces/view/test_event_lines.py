@@ -20,7 +20,7 @@ def test_an_event_is_a_line_with_a_number_a_time_and_the_fields_of_its_kind():
     lines = EventLines(file)
     lines.emit(Progress(event="started", label="a", session_id="s", index=0, total=2))
     lines.emit(Progress(event="tool_call", label="a", session_id="s", tool="Read", args="x.py"))
-    lines.emit(Progress(event="tokens", label="a", session_id="s", input=10, output=2, cost=500_000_000))
+    lines.emit(Progress(event="tokens", label="a", session_id="s", input=10, output=2, cost=0.5))
     lines.emit(Progress(event="completed", label="a", session_id="s", status="partial", reason="timeout"))
     lines.close()
     output = [json.loads(line) for line in file.getvalue().splitlines()]

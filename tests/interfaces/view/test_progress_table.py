@@ -33,9 +33,9 @@ def test_the_view_has_a_heading_a_line_for_each_subagent_and_a_total():
         {"event": "started", "label": "security", "index": 0, "total": 3},
         {"event": "started", "label": "correctness", "index": 1, "total": 3},
         {"event": "started", "label": "refactor", "index": 2, "total": 3},
-        {"event": "tokens", "label": "security", "input": 45_000, "output": 2_100, "cost": 140_000_000},
+        {"event": "tokens", "label": "security", "input": 45_000, "output": 2_100, "cost": 0.14},
         {"event": "completed", "label": "security", "status": "completed"},
-        {"event": "tokens", "label": "correctness", "input": 23_000, "output": 890, "cost": 50_000_000},
+        {"event": "tokens", "label": "correctness", "input": 23_000, "output": 890, "cost": 0.05},
         {"event": "tool_call", "label": "correctness", "tool": "Read", "args": "src/lib.rs"},
         {"event": "completed", "label": "refactor", "status": "partial", "reason": "context_exhausted"},
         labels=("security", "correctness", "refactor"),
@@ -209,8 +209,8 @@ def test_one_that_ended_elsewhere_is_shown_with_what_it_used_and_how_long_it_wor
     ended = {"event": "completed", "label": "a", "status": "partial", "reason": "timeout"}
     board = told(ended | {"input": 4_000, "output": 70, "cost": None, "seconds": 9.0}, labels=("a",))
     row, total = [text_of(spans) for spans in board.lines(TEN)][1:]
-    assert row == "[a] ⚠ partial: timeout (in=4k out=70) 9.0s"
-    assert total == "total  1 partial · in=4k out=70 · 9.0s"
+    assert row == "[a] ⚠ partial: timeout (in=4k out=70) 9.0s cost unknown"
+    assert total == "total  1 partial · in=4k out=70 · 9.0s · cost unknown"
 
 
 def test_a_run_that_began_before_the_view_has_one_clock():

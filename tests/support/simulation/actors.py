@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 from tests.support.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
+from tests.support.simulation.scenario import TOKEN_DOLLARS
 
 from deputy.core import errors
 from deputy.core.approval import FileDigest
@@ -24,6 +25,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
+from deputy.core.limits import exact
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.outcome import NO_USAGE
 from deputy.core.subtask.context_passing import PassedFile
@@ -216,7 +218,9 @@ class SimModel:
         chance = Random(f"{self._ledger.scenario.seed} {self._label} {turn} {len(conversation.messages)}")
         await self._life.lasts(chance.choice((0.0, 0.01, 0.3)) if chance.random() >= mood.slow else 4.0)
         used = TokenUsage(
-            input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90)
+            input_tokens=_tokens(conversation),
+            output_tokens=chance.randint(1, 90),
+            cost=exact(chance.randint(1, 90) * TOKEN_DOLLARS),
         )
         if chance.random() < mood.fails:
             failure = _failure(chance, used)

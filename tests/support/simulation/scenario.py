@@ -106,6 +106,10 @@ def draw_scenario(seed: int) -> Scenario:
     )
 
 
+TOKEN_DOLLARS = 0.0001
+"""The price of every token of the simulation: a number that no float has exactly."""
+
+
 def _task(chance: Random, index: int) -> Task:
     timeout = None if chance.random() < 0.6 else round(chance.uniform(0.05, 8.0), 3)
     return Task(
@@ -124,7 +128,8 @@ def _budget(chance: Random, likely: float, tokens: int) -> Budget:
     def drawn(least: int, most: int) -> int | None:
         return chance.randint(least, most) if chance.random() < likely else None
 
-    return Budget(tokens=drawn(500, tokens), cost=drawn(500, tokens), requests=drawn(1, 12))
+    caps = drawn(500, tokens), drawn(500, tokens), drawn(1, 12)
+    return Budget(tokens=caps[0], cost=None if caps[1] is None else caps[1] * TOKEN_DOLLARS, requests=caps[2])
 
 
 def _mood(chance: Random) -> Mood:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from msgspec import Raw, json, structs
 from tests.support.simulation.actors import Ledger, Life, SimFiles, SimModel, SimTools
 from tests.support.simulation.invariants import AGAIN_SECONDS, Violation, expect
-from tests.support.simulation.scenario import TOOLS
+from tests.support.simulation.scenario import TOKEN_DOLLARS, TOOLS
 
 from deputy.core.approval import Decision
 from deputy.core.errors import DeputyError, LeaseHeld, StorageError, StorageFull, UnknownRun, UsageError
 from deputy.core.events import APPROVAL, QuestionAsked, RunOpened
 from deputy.core.guard import Policy
-from deputy.core.limits import NOTHING
+from deputy.core.limits import NOTHING, exact
 from deputy.core.request import Grant, Lineage
 from deputy.core.state import ASKED, answer_key
 from deputy.engine.call import DELEGATE, RUN, FanOut
@@ -137,7 +137,7 @@ class Process:
             world=trial.world,
             open_model=lambda name: SimModel(name, ledger, self.life),
             open_tools=lambda grant, _: SimTools(grant, ledger, self.life),
-            max_cost_nanos=lambda _, given, taken: given + taken,
+            max_cost=lambda _, given, taken: exact((given + taken) * TOKEN_DOLLARS),
             windows={},
             files=files,
             watch=self._watch,

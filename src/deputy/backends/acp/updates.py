@@ -9,6 +9,7 @@ from msgspec import Struct
 from deputy.backends import program_errors
 from deputy.backends.cli.program import Fields, cost_of, number_of, part, parts, text_of, usage_of
 from deputy.core.errors import ContextExhausted, ModelRefused
+from deputy.core.limits import exact
 from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import ContextFill
 
@@ -166,7 +167,7 @@ def _apply_usage(result: Fields, recorder: TurnRecorder) -> None:
         given += cached + written
     if not usage:
         given, output = number_of(quota.get("input_tokens")), number_of(quota.get("output_tokens"))
-    cost = (recorder.counted.cost or 0) - (recorder.before.cost or 0)
+    cost = exact((recorder.counted.cost or 0) - (recorder.before.cost or 0))
     recorder.set_total(Usage(input=given, output=output, cached=cached, cost=cost if cost > 0 else None))
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import MsgspecError, Struct, json
 
 from deputy.backends.turn_recorder import TurnRecorder
+from deputy.core.limits import exact
 from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import BackendRequest
 
@@ -156,11 +157,11 @@ def number_of(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
 
 
-def cost_of(dollars: object) -> int | None:
-    """Dollars as billionths of a dollar; None when the value is not an amount."""
+def cost_of(dollars: object) -> float | None:
+    """Dollars; None when the value is not an amount."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < 1e6:
         return None
-    return round(dollars * 1e9)
+    return exact(float(dollars))
 
 
 def usage_of(fields: Fields, given: str, output: str, cached: str, *beside: str) -> Usage:

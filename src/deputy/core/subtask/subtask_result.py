@@ -86,6 +86,7 @@ def subtask_response(outcome: Outcome, *, subtask_type: str, depth: int, subtype
         notes["usage"] = {
             "input": outcome.usage.input,
             "output": outcome.usage.output,
+            "cost": outcome.usage.cost,
             "estimated": outcome.usage.estimated,
         }
         notes["duration_seconds"] = outcome.duration_seconds

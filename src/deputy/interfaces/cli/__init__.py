@@ -37,7 +37,7 @@ SECTIONS = {
     },
     "Stored runs": {
         "errors": "List errors of runs, or have one diagnosed.",
-        "stats": "Show how long runs take, beside their time limits.",
+        "stats": "Show what runs took and cost, and their time limits.",
         "export": "Write a run and its tree to a folder.",
         "pin": "Protect a run and its tree from pruning.",
         "prune": "Remove old runs with their transcripts and worktrees.",
@@ -65,7 +65,7 @@ SECTIONS = {
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _MODULES = {
     "text_requests": ("detect", "exec"),
-    "stored_runs": ("show", "transcript", "export", "pin", "prune", "stats"),
+    "stored_runs": ("show", "transcript", "export", "pin", "prune"),
     "task_commands": ("research", "plan", "implement", "revise", "review", "meta"),
     "task": ("task", "todo"),
 }

@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from deputy.core.errors import StorageError, UnknownRun, UsageError
-from deputy.core.limits import NANOS_PER_DOLLAR, Budget
+from deputy.core.limits import IN_DOLLARS, MAX_COST, Budget
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import outgoing_json, plain, terminal_width
 
@@ -38,7 +38,7 @@ def _read_budget(_context: click.Context, _option: click.Parameter, text: str | 
     """The caps in a text like `0.50`, `$0.50` or `cost=0.50,tokens=100000,requests=20`."""
     if text is None:
         return None
-    caps: dict[str, float] = {}
+    caps: dict[str, Any] = {}
     for part in text.split(","):
         name, _, value = part.rpartition("=")
         name = name.strip() or "cost"
@@ -49,11 +49,9 @@ def _read_budget(_context: click.Context, _option: click.Parameter, text: str | 
         if name not in ("cost", "tokens", "requests") or name in caps or not 0 < cap < float("inf"):
             raise UsageError("--budget", text, _BUDGET)
         caps[name] = cap
-    cost = caps.pop("cost", None)
-    if cost is not None and cost > 10_000:
-        raise UsageError("--budget", text, "a cost is in US dollars, at most 10,000; write tokens like tokens=100000")
-    counts: Any = caps
-    return Budget(cost=None if cost is None else round(cost * NANOS_PER_DOLLAR), **counts)
+    if caps.get("cost", 0) > MAX_COST:
+        raise UsageError("--budget", text, f"{IN_DOLLARS}; write tokens like tokens=100000")
+    return Budget(**caps)
 
 
 def _read_timeout(_context: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:

@@ -110,13 +110,12 @@ def _errors(outcome: Outcome) -> list[str]:
 
 
 def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:
-    from deputy.interfaces.text_lines import dollars, elapsed, tokens
+    from deputy.interfaces.text_lines import cost_part, elapsed, tokens
 
     usage = outcome.usage
+    cost = cost_part(usage.cost) if usage.cost_text else ""
     seconds = elapsed(outcome.duration_seconds)
-    used = " · ".join(
-        filter(None, (tokens(usage.input, usage.output, estimated=usage.estimated), dollars(usage.cost), seconds))
-    )
+    used = " · ".join(filter(None, (tokens(usage.input, usage.output, estimated=usage.estimated), cost, seconds)))
     if outcome.status == "completed":
         return [f"{outcome.session_id} completed · {used}"] if with_usage else []
     lines = [f"{outcome.session_id} {outcome.status} · {used}", *_errors(outcome)]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deputy.interfaces.text_lines import count, elapsed, one_line_at, terminal_width
+from msgspec import convert
+
+from deputy.core.outcome import Usage
+from deputy.interfaces.text_lines import cost_part, elapsed, one_line_at, terminal_width, tokens
 from deputy.interfaces.view.progress_table import ending_mark
 
 if TYPE_CHECKING:
@@ -97,11 +100,11 @@ def _heading(form: dict[str, Any]) -> str:
 
 
 def _details(form: dict[str, Any]) -> Iterator[str]:
-    usage: dict[str, Any] = form["usage"]
+    usage = convert(form["usage"], Usage)
     outcome: dict[str, Any] = form["outcome"] or {}
     # The outcome has the model that answered, also after a fallback.
     model, backend = outcome.get("model") or form["model"], outcome.get("backend") or form["backend"]
-    used = f"{'~' * usage['estimated']}in={usage['input']:,} out={usage['output']:,} cached={usage['cached']:,}"
+    used = f"{'~' * usage.estimated}in={usage.input:,} out={usage.output:,} cached={usage.cached:,}"
     work = [("turn", form["turns"]), ("tool call", form["tool_calls"]), ("note", form["notes"])]
     rows: dict[str, Any] = {
         "command": " · ".join(filter(None, (form["command"], form["task_number"] and f"task {form['task_number']}"))),
@@ -114,8 +117,8 @@ def _details(form: dict[str, Any]) -> Iterator[str]:
         "branch": outcome.get("branch"),
         "time": _time(form, outcome),
         "work": ", ".join(f"{number} {name}{'s' * (number != 1)}" for name, number in work),
-        "usage": f"{used}, {usage['requests']} request{'s' * (usage['requests'] != 1)}",
-        "cost": "unknown" if usage["cost"] is None else f"${usage['cost']:.4f}",
+        "usage": f"{used}, {usage.requests} request{'s' * (usage.requests != 1)}",
+        "cost": usage.cost_text,
         "now": ", ".join(form["under_way"]),
     }
     for title, value in rows.items():
@@ -139,8 +142,9 @@ def _error(error: Error, current: Callable[[str], str]) -> Iterator[str]:
 
 
 def _child(child: dict[str, Any]) -> str:
-    usage, status = child["usage"], f"{ending_mark(child['status'])} {child['status']}"
-    used = f"in={count(usage['input'])} out={count(usage['output'])}"
+    usage, status = convert(child["usage"], Usage), f"{ending_mark(child['status'])} {child['status']}"
+    used = tokens(usage.input, usage.output, estimated=usage.estimated)
+    used += f" {cost_part(usage.cost)}" if usage.cost_text else ""
     line = f"{_INDENT}{child['session_id']}  {status:<11}  {used}  {child['label']}"
     return one_line_at(line, min(_WIDTH, terminal_width()))
 

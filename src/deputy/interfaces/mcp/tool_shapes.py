@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, field, json
 
 from deputy.core.detect.found_request import RequestJson
+from deputy.core.outcome import Usage
 from deputy.core.results import ResultsJson
-from deputy.core.serialize import UsageJson
 from deputy.core.state import Status
 from deputy.core.task import ResultForm
 
@@ -74,7 +74,7 @@ class SubagentStatus(Struct, frozen=True, kw_only=True):
     tool_calls: int
     notes: int
     under_way: tuple[str, ...]
-    usage: UsageJson
+    usage: Usage
     question: str | UnsetType = UNSET
 
 

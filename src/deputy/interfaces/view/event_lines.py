@@ -15,7 +15,6 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from msgspec import to_builtins
 
 from deputy.core.errors import UsageError
-from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.processes.outgoing import outgoing_json
 
 if TYPE_CHECKING:
@@ -100,11 +99,10 @@ class EventLines:
 
 
 def event_dict(progress: Progress) -> dict[str, Any]:
-    """An event as JSON: only the fields of its kind, the cost in dollars."""
+    """An event as JSON: only the fields of its kind."""
     form: dict[str, Any] = to_builtins(progress)
-    if progress.cost is not None:
-        form["cost"] = progress.cost / NANOS_PER_DOLLAR
-    return form
+    # An unknown cost is null, and not left out like a field of another kind.
+    return form if progress.input is None else {**form, "cost": progress.cost}
 
 
 def _stamp(seconds: float) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from msgspec import Struct, structs
 
+from deputy.core.limits import added
 from deputy.core.outcome import OUTCOME_WORDS
 from deputy.core.progress import retry_text
 from deputy.core.task import cleaned_label
-from deputy.interfaces.text_lines import dollars, elapsed, one_line, tokens
+from deputy.interfaces.text_lines import cost_part, elapsed, one_line, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +45,7 @@ class ProgressRow(Struct, frozen=True, kw_only=True):
     input: int = 0
     estimated: bool = False
     output: int = 0
-    cost: int | None = 0
+    cost: float | None = 0.0
     model: str = ""
     began: float | None = None
     ended: float | None = None
@@ -52,6 +54,11 @@ class ProgressRow(Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         """Whether it has ended."""
         return bool(self.status)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a model was called, so that there is a cost."""
+        return bool(self.input or self.output)
 
 
 class ProgressTable:
@@ -164,11 +171,11 @@ class ProgressTable:
             sum(row.output for row in self.rows),
             estimated=any(row.estimated for row in self.rows),
         )
-        costs = [row.cost for row in self.rows]
-        cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+        cost = reduce(added, (row.cost for row in self.rows), 0.0)
         until = max((row.ended for row in self.rows if row.ended is not None), default=now) if self.is_over else now
         seconds = 0.0 if self.began is None else until - self.began
-        said = (", ".join(parts), used, elapsed(seconds), dollars(cost))
+        is_used = any(row.is_used for row in self.rows)
+        said = (", ".join(parts), used, elapsed(seconds), cost_part(cost) if is_used else "")
         return [("total  ", "quiet"), (" · ".join(part for part in said if part), "plain")]
 
 
@@ -182,11 +189,13 @@ def line(row: ProgressRow, now: float) -> list[Span]:
     name = one_line(cleaned_label(row.label), 32) + (f" #{row.number}" if row.number > 1 else "")
     spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
     spans.append((row.activity, row.tone if row.is_over or row.tone == "bad" else "plain"))
-    if row.input or row.output:
+    if row.is_used:
         spans.append((f" ({tokens(row.input, row.output, estimated=row.estimated)})", "quiet"))
     if row.began is not None:
         seconds = (now if row.ended is None else row.ended) - row.began
-        spans.append(("".join(f" {part}" for part in (elapsed(seconds), dollars(row.cost)) if part), "quiet"))
+        spans.append((f" {elapsed(seconds)}", "quiet"))
+    if row.is_used:
+        spans.append((f" {cost_part(row.cost)}", "quiet"))
     if row.model:
         spans.append((f" {one_line(row.model, _MODEL_WIDTH)}", "quiet"))
     return spans

@@ -30,6 +30,7 @@ def provider(*conversations: ScriptedConversation, strict: bool = True) -> Provi
 
 
 @pytest.mark.rule("delegate.markdown")
+@pytest.mark.rule("cost.unit")
 def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_error(house):
     late = answering(ScriptedTurn(text="Late, and first in order.", delay_seconds=0.3), when="first thing")
     with provider(late, answering(ScriptedTurn(text="Soon.", calls=()), when="second thing")) as server:
@@ -46,15 +47,16 @@ def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_err
         )
     assert run.returncode == 0, run.stderr
     assert run.stdout == (
-        "## Subagents: 2 completed of 2\n\n"
-        f"### [a] ✓\n\n**Model**: {MODEL}\n\n**Usage**: in=1,000 out=20\n\nLate, and first in order.\n\n"
-        f"### [b] ✓\n\n**Model**: {MODEL}\n\n**Usage**: in=1,000 out=20\n\nSoon.\n"
+        "## Subagents: 2 completed of 2\n\n**Total usage**: in=2,000 out=40 cost=$0.0066\n\n"
+        f"### [a] ✓\n\n**Model**: {MODEL}\n\n**Usage**: in=1,000 out=20 cost=$0.0033\n\nLate, and first in order.\n\n"
+        f"### [b] ✓\n\n**Model**: {MODEL}\n\n**Usage**: in=1,000 out=20 cost=$0.0033\n\nSoon.\n"
     )
     lines = run.stderr.splitlines()
     assert lines[0] == "Delegate [2 subagents]"
     [ended] = [line for line in lines if line.startswith("[b] ✓ completed (in=1k out=20)")]
     assert ended.endswith(f" {MODEL}")
     assert lines[-1].startswith("total  2 completed · in=2k out=40 ·")
+    assert lines[-1].endswith(" · $0.0066")
 
 
 @pytest.mark.rule("delegate.json")
@@ -219,7 +221,7 @@ def test_a_cap_on_cost_that_cannot_be_kept_is_refused_before_asking(house):
     call = [{"label": "a", "prompt": "x"}, {"label": "b", "prompt": "x", "budget": {"cost": 0.5}}]
     run = house.run("delegate", "--tasks", "-", "--model", house.script("none"), stdin=json.dumps(call))
     assert run.returncode == 2
-    assert "tasks[1].budget.cost: found $0.5; no price is known for script:" in run.stderr
+    assert "tasks[1].budget.cost: found $0.50; no price is known for script:" in run.stderr
     assert "Start 2 subagents" not in run.stderr
 
 

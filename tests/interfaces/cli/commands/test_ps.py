@@ -51,7 +51,7 @@ def journal(home: Path) -> Path:
                 assert lease.state.lineage is not None
                 await journal.append(lease, "started", Started(backend="native", model="m"))
                 said = Raw(b'{"role":"assistant","content":"I found \\u001b[2Jit."}')
-                usage = Usage(input=45_000, output=2100, requests=1)
+                usage = Usage(input=45_000, output=2100, requests=1, cost=0.14 if run == DONE else None)
                 await journal.append(lease, "model:0", ModelCallEnded(model="m", message=said, usage=usage))
                 await journal.append(lease, "note", Noted(content="a finding"))
                 if run == DONE:
@@ -73,6 +73,7 @@ def told(*arguments: str) -> dict[str, object]:
 
 
 @pytest.mark.rule("registry.entry")
+@pytest.mark.rule("cost.unit")
 def test_ps_lists_what_is_live_and_with_all_what_ended(journal: Path) -> None:
     (entry,) = told("ps")["delegations"]
     assert entry["session_id"] == RUN
@@ -83,7 +84,9 @@ def test_ps_lists_what_is_live_and_with_all_what_ended(journal: Path) -> None:
     assert [entry["status"] for entry in told("ps", "--all")["delegations"]] == ["interrupted", "partial"]
     line = call("ps").stdout.splitlines()[1]
     assert line.split()[:2] == [RUN, "interrupted"]
-    assert "45k" in line
+    assert line.split()[4:7] == ["45k", "2.1k", "unknown"]
+    assert call("ps", "--all").stdout.splitlines()[2].split()[4:7] == ["45k", "2.1k", "$0.14"]
+    assert [one["usage"]["cost"] for one in told("ps", "--all")["delegations"]] == [None, 0.14]
     assert "\x1b" not in line
 
 
@@ -93,8 +96,20 @@ def test_show_has_the_entry_and_the_outcome(journal: Path) -> None:
     assert shown["outcome"]["errors"][0]["code"] == "TIMEOUT"
     assert told("show", RUN)["outcome"] is None
     page = call("show", DONE).stdout
+    assert shown["usage"]["cost"] == 0.14
+    assert "cost $0.14" in " ".join(page.split())
     for part in ("⚠ partial", "partial: late", "→ Resume it.", "So far.", "orchestrator → researcher"):
         assert part in page
+
+
+@pytest.mark.rule("cost.unit")
+def test_where_there_is_no_room_for_the_tokens_the_cost_stays(house) -> None:
+    assert house.run("delegate", "-t", "a=x", "--yes", "--model", "offline:scout").returncode == 0
+    terminal = house.terminal("ps", "--all", columns=72)
+    assert terminal.end() == 0
+    heading, call, *_ = terminal.text.replace("\r\n", "\n").splitlines()
+    assert heading.split() == ["ID", "STATUS", "AGE", "LEFT", "COST", "DELEGATION"]
+    assert call.split()[4:] == ["free", "delegate"]
 
 
 @pytest.mark.rule("transcript")

@@ -4,9 +4,6 @@ import unicodedata
 import pytest
 
 from deputy import Task, run_sync
-from deputy.core.limits import WallLimit
-from deputy.core.state import State
-from deputy.interfaces.cli.commands.stored_runs import _percentile, stats_of
 
 
 @pytest.fixture
@@ -98,21 +95,6 @@ def test_no_way_out_has_a_character_that_a_reader_cannot_see(house):
     assert json.loads(said[1].stdout)["results"][0]["report"] == f"found {sly}"
 
 
-@pytest.mark.rule("time.wall")
-def test_stats_are_shown_beside_the_limits(house, runs):
-    output = json.loads(house.run("stats", "--json").stdout)["commands"]
-    assert [(one["command"], one["count"], one["timeouts"]) for one in output] == [
-        ("subagent", 2, 0),
-        ("delegate", 1, 0),
-    ]
-    (house.workspace / "deputy.toml").write_text("[limits.commands.delegate]\ndefault = 600\n")
-    heading, subagents, _ = house.run("stats").stdout.splitlines()
-    assert heading.split() == ["COMMAND", "RUNS", "TIMEOUTS", "MEDIAN", "P95", "LIMIT", "MAX"]
-    assert subagents.split()[-2:] == ["10m00s", "30d00h"]
-    empty = house.run("stats", DEPUTY_HOME=str(house.workspace / "none"))
-    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "No run has ended yet.\n")
-
-
 @pytest.mark.parametrize("command", ["stats", "errors", "models"])
 def test_on_a_narrow_terminal_no_line_runs_over(house, command):
     model = house.script("bad", {"turns": [{"faults": ["bad_request"]}]})
@@ -130,35 +112,3 @@ def test_one_run_of_one_tree_is_counted_as_one(house):
     run = house.run("prune", "--older-than", "0s", "--dry-run")
     assert "  1 run, last " in run.stdout
     assert run.stderr == "Would remove 1 run in 1 tree.\n"
-
-
-# --- stats ------------------------------------------------------------------------------------------------------------
-
-
-def ended(seconds: float, command: str = "research", **fields) -> State:
-    return State(
-        run="r", command=command, started_clock=100.0, ended_clock=100.0 + seconds, status="completed", **fields
-    )
-
-
-@pytest.mark.rule("time.wall")
-def test_real_durations_stand_beside_the_limits():
-    late = State(run="r", command="research", started_clock=0.0, ended_clock=3600.0, status="partial", reason="timeout")
-    runs = [*(ended(seconds) for seconds in range(1, 101)), late, ended(5, "plan")]
-    research, plan = stats_of(runs, {"research": WallLimit(3600, 7200)}.get)
-    assert (research.command, research.count, research.timeouts) == ("research", 101, 1)
-    assert (research.median_seconds, research.p95_seconds) == (51, 96)
-    assert (research.default_seconds, research.max_seconds) == (3600, 7200)
-    assert (plan.count, plan.median_seconds, plan.max_seconds) == (1, 5, None)
-
-
-def test_what_never_ran_or_has_not_ended_does_not_count_and_a_task_is_a_subagent():
-    refused = State(run="r", command="plan", ended_clock=1.0, status="rejected")
-    live = State(run="r", command="plan", started_at=1.0, status="running")
-    [subagent] = stats_of([refused, live, ended(2, "")], lambda _: None)
-    assert (subagent.command, subagent.count) == ("subagent", 1)
-
-
-def test_a_percentile_lies_between_its_neighbours():
-    assert [_percentile([1.0, 2.0], percent) for percent in (0, 50, 95, 100)] == [1.0, 1.5, pytest.approx(1.95), 2.0]
-    assert _percentile([7.0], 95) == 7.0

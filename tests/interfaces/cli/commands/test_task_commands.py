@@ -222,7 +222,7 @@ def test_a_command_takes_a_budget_and_tools_among_its_own(tasks):
     assert "--tools: found 'Run'; research has only Read, Grep," in beyond.stderr
     priced = tasks.run("research", "2", "--yes", "--budget", "0.5", "--model", model)
     assert priced.returncode == 2
-    assert "budget.cost: found $0.5; no price is known for script:" in priced.stderr
+    assert "budget.cost: found $0.50; no price is known for script:" in priced.stderr
 
 
 @pytest.mark.rule("time.partial")
@@ -317,8 +317,8 @@ def test_a_command_stands_in_the_registry_with_its_task(tasks):
     assert (entry["command"], entry["subagent"], entry["task_number"]) == ("research", "researcher", 2)
     assert (entry["timeout"], entry["delegation_depth"], entry["parent"]) == (3600.0, 1, None)
     assert entry["delegation_path"] == ["orchestrator", "research", "researcher"]
-    (stats,) = json.loads(tasks.run("stats", "--json").stdout)["commands"]
-    assert (stats["command"], stats["count"], stats["max_seconds"]) == ("research", 1, 7200.0)
+    (stats,) = json.loads(tasks.run("stats", "--json").stdout)["stats"]
+    assert (stats["name"], stats["count"], stats["max_seconds"]) == ("research", 1, 7200.0)
 
 
 @pytest.mark.rule("commands")

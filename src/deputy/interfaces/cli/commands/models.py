@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.interfaces.cli.console import Console, fitted, with_console
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ def _model(name: str, entry: ModelEntry) -> dict[str, Any]:
         "window": entry.window,
         "max_output": entry.max_output,
         "thinks": entry.thinking is not None,
-        "dollars_per_million_input": prices.input / NANOS_PER_DOLLAR if prices else None,
-        "dollars_per_million_output": prices.output / NANOS_PER_DOLLAR if prices else None,
+        "dollars_per_million_input": prices.input if prices else None,
+        "dollars_per_million_output": prices.output if prices else None,
     }
 
 
@@ -91,11 +90,7 @@ def _provider_lines(models: ModelFactory, name: str) -> Iterator[str]:
     for model, known in entry.models.items():
         window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
         prices = known.prices
-        cost = (
-            f"${prices.input / NANOS_PER_DOLLAR:g} in, ${prices.output / NANOS_PER_DOLLAR:g} out"
-            if prices
-            else "price unknown"
-        )
+        cost = f"${prices.input:g} in, ${prices.output:g} out" if prices else "price unknown"
         yield fitted(f"  {model:<26} {window}   {cost}")
 
 

@@ -32,7 +32,7 @@ def command(console: Console, everything: bool) -> None:
     """List runs that are active, waiting or interrupted.
 
     The list includes runs that ended with a question: they wait for a person. LEFT is the time until the deadline; IN
-    and OUT are tokens.
+    and OUT are tokens. Tokens and COST include the subagents of a run.
     """
     from deputy.journal.registry import entry_dict, list_runs
 
@@ -79,7 +79,7 @@ def _sync_here(queries: Queries) -> None:
         warn(f"cannot update the project's tasks: {print_error(error)}")
 
 
-_HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
+_HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "COST", "DELEGATION")
 
 
 def _waits_for_approval(state: State) -> bool:
@@ -114,17 +114,21 @@ def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tu
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
         f"{'~' * status.usage.estimated}{count(status.usage.input)}",
         count(status.usage.output),
+        status.usage.cost_text or "-",
         f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}{model}",
     )
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
     """A table no wider than the terminal: the last column is cut, or on a line of its own."""
-    lines = [_HEADINGS, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
-    room = terminal_width() - sum(widths) - 2 * len(widths)
-    if room >= _LEAST_ROOM:
-        return "\n".join("  ".join([*_padded(line, widths), one_line_at(line[-1], room)]).rstrip() for line in lines)
+    whole = [_HEADINGS, *rows]
+    # Where there is no room for the tokens, the cost stays.
+    for lines in (whole, [line[:4] + line[6:] for line in whole]):
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+        room = terminal_width() - sum(widths) - 2 * len(widths)
+        if room >= _LEAST_ROOM:
+            cells = ([*_padded(line, widths), one_line_at(line[-1], room)] for line in lines)
+            return "\n".join("  ".join(line).rstrip() for line in cells)
     # On a narrow terminal the numbers are left out, and the label is below the id.
     narrow = [part for line in rows for part in (f"{line[0]}  {line[1]}  {line[2]}", f"  {line[-1]}")]
     return "\n".join(one_line_at(part, terminal_width()) for part in narrow)

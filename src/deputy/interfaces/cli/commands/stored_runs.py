@@ -1,4 +1,4 @@
-"""`deputy show`, `transcript`, `export`, `pin`, `prune` and `stats`: the runs that the journal stores."""
+"""`deputy show`, `transcript`, `export`, `pin` and `prune`: the runs that the journal stores."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import Struct
 
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.outcome import how_to_answer, how_to_resume_call
 from deputy.interfaces.cli.console import (
     Console,
     counted,
-    fitted,
     note,
     open_journal,
     open_run,
@@ -24,12 +22,8 @@ from deputy.interfaces.cli.console import (
     warn,
     with_console,
 )
-from deputy.interfaces.text_lines import elapsed, terminal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from deputy.core.limits import WallLimit
     from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
 
@@ -213,126 +207,4 @@ def age_seconds(text: str) -> float:
     return seconds
 
 
-# --- stats ------------------------------------------------------------------------------------------------------------
-
-_LOOKED_AT = 10_000
-_HEADINGS = ("COMMAND", "RUNS", "TIMEOUTS", "MEDIAN", "P95", "LIMIT", "MAX")
-
-STATS_EXAMPLES = f"""\b
-Examples:
-  deputy stats
-  deputy stats --json | jq '.commands[] | select(.timeouts > 0)'
-
-\b
-The latest {_LOOKED_AT:,} stored runs that ended are counted; a resumed run counts
-with its last round. To change a limit, edit ~/.config/deputy/config.toml:
-  [limits.commands.research]
-  default = 1800
-
-\b
-Exit codes:
-  0 also when no run has ended yet   2 usage"""
-
-
-SUBAGENT = "subagent"
-"""The command name for tasks of the Delegate tool."""
-
-
-class CommandStats(Struct, frozen=True, kw_only=True):
-    """The durations of one command's delegations in seconds; None means no limit."""
-
-    command: str
-    count: int
-    timeouts: int
-    median_seconds: float
-    p95_seconds: float
-    default_seconds: float | None
-    max_seconds: float | None
-
-
-@click.command(epilog=STATS_EXAMPLES)
-@with_console()
-def stats(console: Console) -> None:
-    """Show how long runs take, beside their time limits."""
-    from deputy.config import load_effective_settings
-
-    settings = load_effective_settings()
-
-    def limit_of(name: str) -> WallLimit | None:
-        # The limit of `delegate` applies to each of its tasks.
-        return None if name == "delegate" else settings.limit("delegate" if name == SUBAGENT else name)
-
-    with open_journal() as queries:
-        found = [] if queries is None else stats_of(queries.ended(_LOOKED_AT), limit_of)
-    if found or console.as_json:
-        console.show({"commands": found}, _table([_HEADINGS, *map(_row, found)]))
-    else:
-        note("No run has ended yet.")
-
-
-def stats_of(states: Iterable[State], limit_of: Callable[[str], WallLimit | None]) -> list[CommandStats]:
-    """The statistics of ended runs by command, the most frequent first."""
-    durations: dict[str, list[float]] = {}
-    timeouts: dict[str, int] = {}
-    for state in states:
-        # A rejected run never ran.
-        if state.ended_clock is None or state.status == "rejected":
-            continue
-        command = state.command or SUBAGENT
-        durations.setdefault(command, []).append(max(0.0, state.ended_clock - state.began_clock))
-        timeouts[command] = timeouts.get(command, 0) + (state.reason == "timeout")
-    ordered = sorted(durations, key=lambda command: (-len(durations[command]), command))
-    return [_stats(command, durations[command], timeouts[command], limit_of(command)) for command in ordered]
-
-
-def _stats(command: str, durations: list[float], timeouts: int, limit: WallLimit | None) -> CommandStats:
-    ordered = sorted(durations)
-    return CommandStats(
-        command=command,
-        count=len(ordered),
-        timeouts=timeouts,
-        median_seconds=round(_percentile(ordered, 50), 3),
-        p95_seconds=round(_percentile(ordered, 95), 3),
-        default_seconds=None if limit is None else limit.default_seconds,
-        max_seconds=None if limit is None else limit.max_seconds,
-    )
-
-
-def _percentile(ordered: list[float], percent: float) -> float:
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def _row(stats: CommandStats) -> tuple[str, ...]:
-    limits = (stats.default_seconds, stats.max_seconds)
-    return (
-        stats.command,
-        str(stats.count),
-        str(stats.timeouts),
-        elapsed(stats.median_seconds),
-        elapsed(stats.p95_seconds),
-        *("-" if seconds is None else elapsed(seconds) for seconds in limits),
-    )
-
-
-def _table(lines: list[tuple[str, ...]]) -> str:
-    """A table; on a narrow terminal one line per command with named numbers."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) > terminal_width():
-        _, *names = (name.lower() for name in lines[0])
-        return "\n".join(
-            fitted(f"{command}: {', '.join(f'{name} {cell}' for name, cell in zip(names, cells, strict=True))}")
-            for command, *cells in lines[1:]
-        )
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
-
-
-COMMANDS = {"show": show_, "transcript": transcript, "export": export, "pin": pin, "prune": prune, "stats": stats}
+COMMANDS = {"show": show_, "transcript": transcript, "export": export, "pin": pin, "prune": prune}
