@@ -71,12 +71,14 @@ class WorkspaceFiles:
         # Children mostly have the same grant, and resolving a path costs a system call per part.
         self._opened = lru_cache(_GRANTS)(self._open)
 
-    def scratchpad(self, label: str, session_id: str) -> str:
-        """The path of a subagent's notes."""
+    async def begin_scratchpad(self, label: str, session_id: str) -> str:
+        """The path of a subagent's notes; the file exists from the start."""
         path = str(transcript.scratchpad_path(self._folder, label, session_id))
         # A label that looks like the start of a secret would redact the id behind it.
         is_clean = self._redactor.redact(path) == path
-        return path if is_clean else str(transcript.scratchpad_path(self._folder, "", session_id))
+        path = path if is_clean else str(transcript.scratchpad_path(self._folder, "", session_id))
+        await asyncio.to_thread(transcript.begin_scratchpad, Path(path))
+        return path
 
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""
@@ -140,7 +142,7 @@ async def open_runtime(
         if trusts_project is None:
             trusts_project = is_trusted(parts.workspace, parts.settings.agents.trusted)
         agents = WorkspaceAgents(parts.workspace, opened.usable, trusts_project=trusts_project)
-        backends = _find_backends(parts, journal, opened)
+        backends, policy = _find_backends(parts, journal, opened), _policy(parts, options.policy)
         services = Services(
             world=SystemWorld(journal.clock.now),
             open_model=opened.open,
@@ -155,11 +157,11 @@ async def open_runtime(
             redactor=parts.redactor,
             keys=keys,
             watch=watch or options.watch or (lambda progress: None),
-            policy=_policy(parts, options.policy),
+            policy=policy,
             base_prompt=options.base_prompt,
             approval=options.approves,
             can_ask=options.answer is not None,
-            flow_tools=_flow_tools(parts, opened, agents, backends),
+            flow_tools=_flow_tools(parts, opened, agents, backends, policy),
             scripts=_scripts(parts),
             nested=partial(_nested, journal),
             before_run=(partial(_start_servers, servers), claim_task),
@@ -286,14 +288,16 @@ def _worktrees(parts: _RuntimeParts) -> GitWorktrees:
 
 
 def _flow_tools(
-    parts: _RuntimeParts, models: ModelFactory, agents: WorkspaceAgents, backends: BackendRegistry
+    parts: _RuntimeParts, models: ModelFactory, agents: WorkspaceAgents, backends: BackendRegistry, policy: Policy
 ) -> tuple[FlowTool, ...]:
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
 
-    delegating = DelegateTool(models.missing_key, models.prices_of, agents, backends.has_program)
+    delegating = DelegateTool(
+        models.missing_key, models.prices_of, agents, backends.has_program, max_depth=policy.max_depth
+    )
     return (NoteTool(parts.files), AskTool(), delegating, SubtaskTool())
 
 

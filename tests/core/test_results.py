@@ -71,3 +71,14 @@ def test_markdown_has_the_same_words_in_its_heading_and_its_sections():
         "✗ cancelled (timeout)",
         "✗ rejected (timeout)",
     ]
+
+
+@pytest.mark.rule("delegate.json")
+def test_a_return_in_json_has_its_summary_and_next_steps_as_fields():
+    text = '{"status": "completed", "summary": "It is done.", "artifacts": [], "next_steps": "Merge it."}'
+    lineage = Lineage.root("sess_1_a")
+    returned = Completed(lineage=lineage, summary="It is done.", report=text, next_steps="Merge it.")
+    plain_text = Completed(lineage=lineage, summary="Done.", report="Done. All of it.")
+    one, other = results_dict([Result(label="a", outcome=returned), Result(label="b", outcome=plain_text)])["results"]
+    assert (one["summary"], one["next_steps"]) == ("It is done.", "Merge it.")
+    assert not {"summary", "next_steps"} & other.keys()

@@ -62,15 +62,16 @@ def test_an_unknown_agent_is_refused_with_near_names_and_nothing_is_spent(house:
 
 
 @pytest.mark.rule("guard.depth")
+@pytest.mark.rule("depth.told")
 @pytest.mark.rule("delegate.norecursion")
 def test_agents_that_may_hand_on_do_so_down_to_depth_three_and_no_further(house: House, user):
-    for name in ("one", "two", "three"):
+    for name in ("one", "two", "three", "four"):
         user(name, "tools: Read, Delegate")
     house.script(
         parent(turn("", hands_on("one", "part 1")), turn("All done.")),
         talk(turn("", hands_on("two", "part 2")), turn("One done."), when="You are one."),
         talk(turn("", hands_on("three", "part 3")), turn("Two done."), when="You are two."),
-        talk(turn("", hands_on("one", "part 4")), turn("Three done."), when="You are three."),
+        talk(turn("", hands_on("four", "part 4")), turn("Three done."), when="You are three."),
     )
 
     async def go():
@@ -81,15 +82,19 @@ def test_agents_that_may_hand_on_do_so_down_to_depth_three_and_no_further(house:
 
     outcome, below = asyncio.run(go())
     assert outcome.report == "All done."
-    assert sorted((state.lineage.depth, state.lineage.names) for state in below) == [
+    worked = [state for state in below if state.status == "completed"]
+    assert sorted((state.lineage.depth, state.lineage.names) for state in worked) == [
         (1, ("orchestrator", "one")),
         (2, ("orchestrator", "one", "two")),
         (3, ("orchestrator", "one", "two", "three")),
     ]
     lowest = next(state for state in below if state.agent == "three")
     (output,) = house.results_of(lowest.run)
-    assert output.startswith("The tool 'Delegate' does not exist") or "is not granted" in output
-    assert [seen.label for seen in house.seen if seen.event == "completed"] == ["three", "two", "one"]
+    assert "### [four] ✗ rejected (depth)" in output
+    assert "'three' is at depth 3 of at most 3." in output
+    assert "Do this work yourself instead of delegating it." in output
+    done = [seen.label for seen in house.seen if seen.event == "completed" and seen.status == "completed"]
+    assert done == ["three", "two", "one"]
 
 
 @pytest.mark.rule("guard.cycle")

@@ -379,7 +379,7 @@ def test_a_programs_return_is_repaired_in_its_session_and_read_leniently(house: 
 @pytest.mark.rule("contract.repair")
 def test_a_return_with_another_session_id_fails_after_its_repair(house: House, way):
     other = '{"status": "done", "summary": "So.", "artifacts": [], "session_id": "s", "agent_type": "task:scout"}'
-    way.play(turn("It is so."), turn(other))
+    way.play(turn(other), turn(other))
     outcome = house.one(Task(label="scout", prompt="Look around.", return_format="json"))
     assert isinstance(outcome, Failed)
     assert outcome.errors[0].code == "INVALID_RETURN"

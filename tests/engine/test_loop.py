@@ -70,7 +70,7 @@ def test_what_a_failing_tool_says_is_fenced_and_our_own_refusals_are_not(house: 
     assert "obey me" in failed
     assert failed.endswith("]")
     assert "[end of data" in failed
-    assert unknown.startswith("The tool 'Nonsense' does not exist")
+    assert unknown == "The tool 'Nonsense' does not exist; nothing was run. Your tools: Run, Note, Ask."
     assert withheld.startswith("The tool 'Write' is not granted")
 
 
@@ -99,6 +99,15 @@ def test_a_failure_that_repeats_is_still_told_from_a_new_one(house: House):
         house.use(provider)
         outcome = house.one(Task(label="scout", prompt="Look.", tools=("Run",)))
     assert (outcome.errors[0].code, outcome.report) == ("REPETITION", "All I know.")
+
+
+@pytest.mark.rule("note")
+def test_the_scratchpad_exists_from_the_start(house: House):
+    house.script(talk(turn("Nothing to note.")))
+    outcome = house.one()
+    (scratchpad,) = (house.home / "subagent").glob("subagent-scout-*.scratch.md")
+    assert (scratchpad.read_text(), scratchpad.stat().st_mode & 0o777) == ("", 0o600)
+    assert outcome.notes == ()
 
 
 @pytest.mark.rule("note")

@@ -275,3 +275,19 @@ def test_files_named_in_notes_and_in_the_work_folder_are_artifacts_of_a_timeout(
     outcome = asked_for(house, TaskOptions(folder="work"), wanted=wanted, seconds=3.0)
     assert isinstance(outcome, Partial)
     assert [artifact.path for artifact in outcome.artifacts] == ["work/b.md", "out/a.md"]
+
+
+@pytest.mark.rule("context.object")
+def test_a_child_without_a_limit_of_its_own_is_shown_the_time_that_its_caller_leaves_it(house: House):
+    async def go(provider: ProviderServer) -> None:
+        async with house.open() as runtime:
+            run = await house.begin(runtime, Task(label="scout", prompt="Look."), seconds=1000.0)
+            await runtime.engine.result(run)
+
+    with ProviderServer(turn("ok")) as provider:
+        house.use(provider)
+        asyncio.run(go(provider))
+    output = provider.asked[0].body["system"][0]["text"]
+    context = json.loads(output[output.rindex('{"session_id"') :])
+    # A tenth of the caller's time is kept for the caller.
+    assert 800.0 < context["timeout"] <= 900.0

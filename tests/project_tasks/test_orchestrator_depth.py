@@ -89,6 +89,7 @@ def test_implementing_through_executor_implementer_and_helper(project: Project):
 
 
 @pytest.mark.rule("guard.depth")
+@pytest.mark.rule("depth.told")
 def test_a_helper_at_depth_3_cannot_delegate(project: Project):
     project.add()
     agents = project.root / "person/.deputy/agents"
@@ -108,11 +109,12 @@ def test_a_helper_at_depth_3_cannot_delegate(project: Project):
             when=EXECUTOR,
         ),
     )
-    assert [depth for depth, *_ in tree(project, ended)] == [1, 2, 3]
-    assert told(project, "git-workflow-manager") == []
-    file = next((project.home / "subagent").glob("git-workflow-manager-*.transcript.json"))
-    (refused,) = [one for one in json.loads(file.read_text())["messages"] if one["role"] == "tool"]
-    assert refused["content"] == "The tool 'Delegate' does not exist; nothing was run. Your tools: Read."
+    assert [depth for depth, _, status, _ in tree(project, ended) if status != "rejected"] == [1, 2, 3]
+    ((refused,),) = [one["results"] for one in told(project, "git-workflow-manager")]
+    assert (refused["status"], refused["error"]["code"]) == ("rejected", "MAX_DEPTH_EXCEEDED")
+    assert refused["remedy"] == "Do this work yourself instead of delegating it."
+    with SqliteQueries.open(project.home) as reader:
+        assert "MAX_DEPTH_EXCEEDED" in [row.code for row in reader.errors(10)]
     assert project.task().status == "completed"
 
 

@@ -64,6 +64,9 @@ class ResultJson(Struct, frozen=True, kw_only=True):
     """None for a task that never started."""
     usage: Usage
     report: str | UnsetType = UNSET
+    summary: str | UnsetType = UNSET
+    """Of a return in JSON; so are its next steps."""
+    next_steps: str | UnsetType = UNSET
     scratchpad: str | UnsetType = UNSET
     error: Error | UnsetType = UNSET
     question: str | UnsetType = UNSET
@@ -133,6 +136,7 @@ def unique_labels(labels: Sequence[str]) -> list[str]:
 def _result_json(result: Result) -> ResultJson:
     outcome = result.outcome
     has_detour = bool(outcome.fallbacks) or not outcome.is_isolated
+    is_return = outcome.report.lstrip("`json \n").startswith("{") and '"summary"' in outcome.report
     return ResultJson(
         label=result.label,
         status=_MARKS.get(outcome.status, cast("ResultMark", outcome.status)),
@@ -140,6 +144,8 @@ def _result_json(result: Result) -> ResultJson:
         session_id=outcome.session_id or None,
         usage=outcome.usage,
         report=outcome.report or UNSET,
+        summary=outcome.summary if is_return else UNSET,
+        next_steps=(outcome.next_steps or UNSET) if is_return else UNSET,
         scratchpad=UNSET if isinstance(outcome, Completed) else "\n\n".join(outcome.notes) or UNSET,
         error=outcome.errors[0] if outcome.errors else UNSET,
         question=outcome.question if isinstance(outcome, Blocked) else UNSET,

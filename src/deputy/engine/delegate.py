@@ -21,7 +21,7 @@ from deputy.core.outcome import (
     shortened,
 )
 from deputy.core.progress import Progress
-from deputy.core.task import DELEGATE, RUN_TOOL, WRITING_TOOLS
+from deputy.core.task import RUN_TOOL, WRITING_TOOLS
 from deputy.engine.agent_context import open_agent
 from deputy.engine.attempt import AttemptInput, open_model, record_attempt
 from deputy.engine.changed_files import changed_files
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.attempt import AttemptResult
     from deputy.engine.history import History
-    from deputy.engine.ports import FlowTool, RunContext
+    from deputy.engine.ports import RunContext
     from deputy.engine.services import Services
 
     AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
@@ -74,7 +74,7 @@ async def delegate(run: RunContext, start: Requested, services: Services) -> Out
                 Progress(event="started", label=label, session_id=run.run, parent=parent, index=index, total=total)
             )
         fallback = FallbackRunner(run, services, label, start.model, start.options.routing)
-        scratchpad = services.files.scratchpad(label, run.run)
+        scratchpad = await services.files.begin_scratchpad(label, run.run)
         first = await record_attempt(run, await fallback.first(), 0, scratchpad, services)
         agent = await _open_agent(run, start, grant, taken.root, first, services)
         try:
@@ -119,7 +119,7 @@ async def _open_agent(
         opened=open_model(first, services),
         routing=start.options.routing,
         grant=grant,
-        flow_tools=tuple(tool for tool in services.flow_tools if _is_offered(tool, run, grant, services)),
+        flow_tools=tuple(tool for tool in services.flow_tools if not tool.is_granted or tool.name in grant.tools),
         output_tokens=start.options.max_output_tokens,
         output=output_schema(start.options),
         root=root,
@@ -132,12 +132,6 @@ def _without_asking(start: Requested, grant: Grant, root: str) -> frozenset[str]
     """Tools that need no approval per call: approved with the task, or confined to a worktree."""
     in_worktree = WRITING_TOOLS - {RUN_TOOL} if root and not grant.work_folder else frozenset[str]()
     return frozenset(start.options.without_asking) | in_worktree
-
-
-def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, services: Services) -> bool:
-    """Whether the agent gets this flow tool; at the maximum depth it gets no Delegate."""
-    is_lowest = run.lineage.depth >= run.lineage.depth_limit(services.policy.max_depth)
-    return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
 
 
 async def _begin(

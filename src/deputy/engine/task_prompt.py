@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 def system_prompt(run: RunContext, start: Requested, services: Services, *parts: str) -> str:
     """The system prompt: the user's base prompt, the agent's own, `parts`, and the delegation context."""
-    context = delegation_context(run.lineage, run.state.seconds, start.request.task_context)
+    seconds, deadline = run.state.seconds, run.lineage.deadline
+    if deadline is not None and seconds is None:
+        # Without a limit of its own, the time that its caller leaves it is its limit.
+        seconds = float(max(0, round(deadline - run.state.began_clock)))
+    context = delegation_context(run.lineage, seconds, start.request.task_context)
     where = prompt("delegation_context").format(context=json.encode(context).decode())
     role = start.options.role
     return _joined(services.base_prompt, "" if role is None else role.prompt, *parts, where)

@@ -115,7 +115,7 @@ async def call_tool(agent: AgentContext, call: ToolCall, context: ToolContext, s
     except TimeoutError:
         return _ended(_refusal(call, _STOPPED))
     if agent.tools.find(call.name) is None:
-        return _ended(_refusal(call, output.text))
+        return _ended(_refusal(call, f"{output.text} Your tools: {', '.join(agent.held) or 'none'}."))
     return _ended(_result(call, output, agent.random_string), output.changed)
 
 

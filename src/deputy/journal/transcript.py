@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -296,6 +297,15 @@ def of_ended(queries: Queries, run: str) -> Transcript | None:
     if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:
         return None
     return transcribe(queries.records(run), state)
+
+
+def begin_scratchpad(path: Path) -> None:
+    """Make an empty scratchpad, unless it exists."""
+    home.make_directory(path.parent)
+    try:
+        os.close(home.open_own(path, os.O_APPEND))
+    except OSError as error:
+        home.explain(path, error)
 
 
 def add_note(path: Path, content: str) -> None:

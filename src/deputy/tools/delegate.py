@@ -10,8 +10,9 @@ from msgspec import Struct, json, structs
 from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
+from deputy.core.guard import Policy
 from deputy.core.results import results_dict, results_markdown
-from deputy.core.task import DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
+from deputy.core.task import HANDING_ON, DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
 from deputy.core.tool_arguments import arguments_schema
 from deputy.core.visible_text import visible_json
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
@@ -21,7 +22,7 @@ from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.tools.struct_tool import described
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from deputy.core.approval import ApprovalRequest, PriceBounds
     from deputy.core.conversation import ToolCall
@@ -48,7 +49,10 @@ class DelegateTool:
         prices_of: Callable[[str], PriceBounds],
         agents: Agents | None = None,
         has_program: Callable[[str], Awaitable[bool]] | None = None,
+        *,
+        max_depth: int = Policy().max_depth,
     ) -> None:
+        self._max_depth = max_depth
         self._missing_key = missing_key
         self._prices_of = prices_of
         self._agents = agents
@@ -142,7 +146,9 @@ class DelegateTool:
         self, wanted: DelegateCall, key: str, number: int, run: RunContext, agent: AgentContext
     ) -> dict[str, str] | str | None:
         """The approved digests of the context files, or why nothing may start; None if an agent has changed since."""
-        if self.name in agent.without_asking:
+        # At the maximum depth there is nothing to approve: the guard refuses every task.
+        is_lowest = run.lineage.depth >= run.lineage.depth_limit(self._max_depth)
+        if self.name in agent.without_asking or is_lowest:
             return {}
         match policy_for(run, _approval_key(key, number), agent.approval, begun=ids_key(key), ended=(key,)):
             case "granted":
@@ -234,19 +240,19 @@ def _naming(names: Sequence[str]) -> dict[str, Any]:
     return schema
 
 
-def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
-    """The call in a model's arguments, or every problem with them."""
+def read_wanted(arguments: object, refused: Collection[str] = HANDING_ON) -> DelegateCall | tuple[FieldProblem, ...]:
+    """The call in a model's arguments, or every problem with them; its tasks may not name the refused tools."""
     wanted = read_call(arguments)
     if not isinstance(wanted, DelegateCall):
         return wanted
-    problems = [problem for index, task in enumerate(wanted.tasks) for problem in _problems(index, task)]
+    problems = [problem for index, task in enumerate(wanted.tasks) for problem in _problems(index, task, refused)]
     return tuple(problems) or wanted
 
 
-def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
+def _problems(index: int, task: Task, refused: Collection[str]) -> Iterator[FieldProblem]:
     # Only an agent's definition can grant recursion, never the calling model.
-    for name in ("Delegate", "Subtask"):
-        if name in (task.tools or ()):
+    for name in task.tools or ():
+        if name in refused:
             yield FieldProblem(f"tasks[{index}].tools", f"names {name}, which only an agent's definition can grant")
     if task.model is not None and is_script(task.model):
         yield FieldProblem(f"tasks[{index}].model", f"is {task.model!r:.80}: {ONLY_A_PERSON}")

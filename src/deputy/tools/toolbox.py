@@ -62,8 +62,7 @@ class Toolbox:
 
     def _refusal(self, name: str) -> ToolOutput:
         reason = "is not granted" if name in self._withheld else "does not exist"
-        known = ", ".join(self._granted) or "none"
-        return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run. Your tools: {known}.", is_error=True)
+        return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run.", is_error=True)
 
 
 def standard_tools(

@@ -94,6 +94,18 @@ def test_tasks_only_read_unless_the_server_was_told_otherwise(house):
     assert allowed.structured_content["completed"] == 1
 
 
+def test_a_task_may_name_subtask_where_the_server_allows_it(house):
+    wanted = {"type": "check", "description": "Check the sum."}
+    asks = turn(calls=[{"name": "Subtask", "arguments": {"requests": [wanted]}}])
+    model = house.script("w", talk(turn("It is right."), when="Check the sum."), talk(asks, turn("Checked.")))
+    naming = {"tasks": [{"label": "a", "prompt": "x", "tools": ["Read", "Subtask"]}]}
+    allowed = call(house, "Delegate", naming, model=model, allow=frozenset({"Read", "Subtask"}))
+    refused = call(house, "Delegate", naming, model=model)
+    assert allowed.structured_content["results"][0]["report"] == "Checked."
+    error = refused.structured_content["results"][0]["error"]
+    assert (error["code"], "'Subtask'" in error["message"]) == ("GRANT_EXCEEDED", True)
+
+
 def test_of_configured_servers_tasks_may_name_the_tools_that_only_read(house, monkeypatch):
     configured(house)
     monkeypatch.setenv("HOME", house.env["HOME"])

@@ -401,7 +401,7 @@ class SimFiles:
         self._ledger = ledger
         self._life = life
 
-    def scratchpad(self, label: str, session_id: str) -> str:
+    async def begin_scratchpad(self, label: str, session_id: str) -> str:
         """Where a subagent's notes are kept."""
         return f"{label}-{session_id}"
 

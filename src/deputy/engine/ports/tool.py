@@ -150,8 +150,8 @@ class Agents(Protocol):
 class Files(Protocol):
     """Scratchpads and the workspace."""
 
-    def scratchpad(self, label: str, session_id: str) -> str:
-        """The path of a subagent's scratchpad."""
+    async def begin_scratchpad(self, label: str, session_id: str) -> str:
+        """The path of a subagent's scratchpad, which exists from then on."""
         ...
 
     async def note(self, scratchpad: str, content: str) -> None:

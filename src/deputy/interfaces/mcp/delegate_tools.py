@@ -12,7 +12,7 @@ from msgspec import UNSET, json, structs
 
 from deputy.core.errors import DeputyError
 from deputy.core.results import results_json, results_markdown
-from deputy.core.task import DelegateCall
+from deputy.core.task import DELEGATE, DelegateCall
 from deputy.interfaces.background import background, first_of
 from deputy.interfaces.mcp import elicitation, tasks
 from deputy.interfaces.mcp.elicitation import ClientQuestion
@@ -128,7 +128,8 @@ async def _checked(call: McpCall) -> DelegateCall:
     """The checked call; a problem is raised before a person is asked and before anything is spent."""
     from deputy.tools.delegate import read_wanted
 
-    wanted = read_wanted(call.arguments)
+    # A client may grant Subtask where this server allows it; the guard checks that.
+    wanted = read_wanted(call.arguments, refused={DELEGATE})
     if not isinstance(wanted, DelegateCall):
         raise DeputyError(problem_text(wanted))
     if call.server_state.options.approval == "refuse":

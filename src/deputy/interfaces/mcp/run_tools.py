@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deputy.interfaces.mcp.server_state import ServerState
     from deputy.interfaces.mcp.tools import Answer, McpCall
 
-_ALLOWABLE = frozenset({"Edit", "Write", "Run"})
+_ALLOWABLE = frozenset({"Edit", "Write", "Run", "Subtask"})
 
 
 async def status(call: McpCall) -> Answer:
