@@ -270,6 +270,15 @@ def test_the_changes_of_a_branch_hold_no_withheld_file(repository: Repository) -
     assert "hidden" not in changes.patch
 
 
+def test_a_branch_whose_patch_is_too_large_is_still_known(repository: Repository) -> None:
+    repository.git("switch", "-q", BRANCH)
+    repository.commit(large="a line\n" * 700_000)
+    repository.git("switch", "-q", "main")
+    changes = branch_changes(str(repository.folder), repository.environ, BRANCH)
+    assert changes is not None
+    assert (changes.patch, "large" in changes.stat) == ("", True)
+
+
 @pytest.mark.rule("commands.branch")
 def test_the_latest_changes_are_the_uncommitted_ones_else_the_last_commit(repository: Repository) -> None:
     def patch() -> str:

@@ -83,10 +83,12 @@ class MergeRepository:
         return self._patch("diff", "HEAD") or self._patch("show", "--format=", "HEAD")
 
     def _patch(self, *command: str) -> str:
-        """A patch of the files that a subagent may read."""
-        names = self._git.run(*command, *_NAMES).split("\0")
-        shown = [name for name in names if name and not is_withheld(name.split("/"))][:_MOST_PATCHED]
-        return self._git.run("--literal-pathspecs", *command, *_PATCH, "--", *shown) if shown else ""
+        """A patch of the files that a subagent may read; empty if it is too large."""
+        with suppress(GitFailed):
+            names = self._git.run(*command, *_NAMES).split("\0")
+            shown = [name for name in names if name and not is_withheld(name.split("/"))][:_MOST_PATCHED]
+            return self._git.run("--literal-pathspecs", *command, *_PATCH, "--", *shown) if shown else ""
+        return ""
 
     def plan(self, branch: str, message: str) -> MergePlan:
         """Compute the merge of a branch; no file and no branch is changed."""
@@ -241,11 +243,13 @@ def open_repository(directory: str, environ: Mapping[str, str]) -> Generator[Mer
             raise DeputyError(f"git failed: {error}") from error
 
 
-def branch_changes(directory: str, environ: Mapping[str, str], branch: str) -> BranchChanges | None:
-    """What a branch adds with its patch, or the latest changes without a name; None if there is nothing to show."""
+def branch_changes(
+    directory: str, environ: Mapping[str, str], branch: str, *, with_patch: bool = True
+) -> BranchChanges | None:
+    """What a branch adds, or the latest changes without a name; None if there is nothing to show."""
     with suppress(DeputyError), open_repository(directory, environ) as repository:
         if branch:
-            return repository.changes(branch, with_patch=True)
+            return repository.changes(branch, with_patch=with_patch)
         if patch := repository.latest_changes():
             return BranchChanges(branch="", commit="", stat="", patch=patch)
     return None

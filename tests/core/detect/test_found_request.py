@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deputy.core.detect import detect, inline_prompt
+from deputy.core.detect import detect
 from deputy.core.detect.found_request import ESCALATION, normalize
 
 pytestmark = pytest.mark.rule("text.normal")
@@ -42,17 +42,3 @@ def test_every_pattern_ends_in_such_a_prompt(text: str) -> None:
     assert request.normalized == normalize(
         system=request.system, task=request.prompt, context=request.context, output=request.output
     )
-
-
-@pytest.mark.rule("text.degradation")
-def test_done_inline_the_degradation_instructions_go_before_the_task() -> None:
-    (request,) = detect('Try to use Task tool with sub-agent:\n\n"Do it."\n\nIf no Task tool, sing a song.\n')
-    prompt = inline_prompt(request)
-    assert headings(prompt) == ["Escalation Protocol", "Without a Subagent", "Task"]
-    assert prompt.index("sing a song.") < prompt.index("Do it.")
-
-
-@pytest.mark.rule("text.degradation")
-def test_done_inline_without_such_instructions_the_prompt_is_the_same() -> None:
-    (request,) = detect("Please use a subagent to do the washing.")
-    assert inline_prompt(request) == request.normalized

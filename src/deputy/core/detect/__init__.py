@@ -1,7 +1,7 @@
 """Find delegation requests in text: `<delegate>` tags, quoted prompts, and natural language."""
 
 from deputy.core.detect.find_requests import LIMIT_REQUESTS, detect
-from deputy.core.detect.found_request import FoundRequest, inline_prompt, request_json
+from deputy.core.detect.found_request import FoundRequest, request_json
 from deputy.core.detect.phrase_tables import SHIPPED, PhraseTables, Route
 
 __all__ = [
@@ -11,6 +11,5 @@ __all__ = [
     "PhraseTables",
     "Route",
     "detect",
-    "inline_prompt",
     "request_json",
 ]

@@ -140,7 +140,7 @@ def _merge_dict(ended: CommandResult, workspace: str) -> dict[str, str] | None:
 
     from deputy.tools.git_merge import branch_changes
 
-    changes = branch_changes(workspace, os.environ, ended.outcome.branch)
+    changes = branch_changes(workspace, os.environ, ended.outcome.branch, with_patch=False)
     if changes is None:
         return None
     command = f"git merge {changes.branch}" if ended.task is None else f"deputy merge {ended.task.number}"
@@ -153,7 +153,9 @@ def _show_command(ended: CommandResult, merge: dict[str, str] | None) -> None:
     show(outcome.summary)
     for artifact in outcome.artifacts:
         show(f"  {artifact.path}")
-    if merge is not None:
+    if merge is None and outcome.branch:
+        show(f"Branch: {outcome.branch}")
+    elif merge is not None:
         show(f"Branch: {merge['branch']}\n{merge['diff_stat']}Merge it: {merge['command']}")
     if task is not None:
         note(f"Task {task.number} is {task.status}.")

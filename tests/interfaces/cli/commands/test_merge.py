@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -86,7 +87,20 @@ def test_in_a_pipe_a_merge_needs_a_yes_and_a_conflict_leaves_all_as_it_was(proje
     work = json.loads(project.run("implement", "1", "--yes", "--json", "--model", project.model).stdout)
     merge = work["merge"]
     assert (merge["command"], merge["branch"]) == ("deputy merge 1", work["branch"])
+    tasks = project.workspace / ".deputy/tasks.json"
+    before = tasks.read_text()
+    claim = {"command": "implement", "session_id": "sess_1_gone00", "since": "now", "before": "planned"}
+    form = json.loads(before)
+    form["tasks"][0]["work"] = claim
+    tasks.write_text(json.dumps(form))
+    busy = project.run("merge", "1", "--yes")
+    assert (busy.returncode, "found implement at work; wait for it (deputy watch" in busy.stderr) == (2, True)
+    tasks.write_text(before)
+
+    worktree = json.loads(project.run("task", "show", "1", "--json").stdout)["worktree"]
+    Path(worktree, "left.py").write_text("left\n")
     refused = project.run("merge", "1", "--json")
+    assert "files in no commit, in " in refused.stderr
     assert (refused.returncode, json.loads(refused.stdout)["merged"]) == (6, False)
     assert "not approved: no terminal to ask at; pass --yes to approve" in refused.stderr
 
@@ -103,7 +117,6 @@ def test_in_a_pipe_a_merge_needs_a_yes_and_a_conflict_leaves_all_as_it_was(proje
     (project.workspace / "other.py").write_text("x = 1\n")
     project.git("add", "other.py")
     project.git("commit", "-qm", "not in the way")
-    tasks = project.workspace / ".deputy/tasks.json"
     form = json.loads(tasks.read_text())
     form["tasks"][0]["history"].append({"at": "now", "what": "implement ended", "branch": work["branch"]})
     tasks.write_text(json.dumps(form))
