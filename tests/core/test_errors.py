@@ -1,26 +1,9 @@
 import pytest
 from msgspec import UNSET
 
-from deputy.core.errors import DeputyError, Error, UsageError, passed_up, remedy
+from deputy.core.errors import DeputyError, Error, UsageError, passed_up
 
 SLOW = Error(type="timeout", code="TIMEOUT", message="Too slow.", recoverable=True, recommendation="Resume it.")
-BROKEN = Error(type="build_error", message="It does not build.", recoverable=False, recommendation="Fix line 3.")
-
-
-@pytest.mark.rule("errors.advice")
-def test_errors_that_can_all_be_recovered_from_give_the_first_instruction():
-    other = Error(type="provider", message="m", recoverable=True, recommendation="Try later.")
-    assert remedy([SLOW, other]) == "Resume it."
-
-
-@pytest.mark.rule("errors.advice")
-def test_one_error_that_cannot_needs_a_person_and_says_why():
-    assert remedy([SLOW, BROKEN]) == "A person must act: It does not build. Fix line 3."
-
-
-@pytest.mark.rule("errors.advice")
-def test_no_errors_need_no_advice():
-    assert remedy([]) == ""
 
 
 @pytest.mark.rule("errors.up")

@@ -5,11 +5,13 @@ import os
 from typing import NamedTuple
 
 import pytest
+from msgspec import UNSET
 from tests.support.house import House
 from tests.support.programs import FakePrograms, install_fake_programs
 from tests.support.scripts import call, talk, turn
 
 from deputy import ObservedRun, Observer
+from deputy.core.advice import remedy
 from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.events import FellBack, ModelCallEnded, Started, Validated
 from deputy.core.fallback import Routing
@@ -229,6 +231,26 @@ def test_all_ways_failing_ends_failed_with_every_reason(house: House, programs, 
     ]
     codes = {error.code for error in outcome.errors}
     assert {"BAD_API_KEY", "PROGRAM_CRASHED", "PROGRAM_NOT_LOGGED_IN", "MODEL_FAILED"} <= codes
+    first, *others = outcome.errors
+    assert (first.code, first.candidate, outcome.summary) == ("BAD_API_KEY", UNSET, first.message)
+    assert "acp:claude" in str(others[0].candidate)
+    assert all(error.candidate is not UNSET for error in others)
+
+
+@pytest.mark.rule("errors.once")
+def test_the_advice_is_about_the_model_that_was_named_and_the_failure_is_logged_once(house: House, programs, provider):
+    remove(programs, *WAYS.values(), "cursor-agent")
+    outcome = house.one(LOOK)
+    assert isinstance(outcome, Failed)
+    assert [error.code for error in outcome.errors][:2] == ["BAD_API_KEY", "PROGRAM_NOT_INSTALLED"]
+    advice = "Manual intervention required: "
+    assert outcome.errors[0].recommendation == f"{advice}Check the key and its permissions."
+    assert remedy(outcome.errors).startswith(f"{advice}{outcome.errors[0].message}")
+    assert remedy(outcome.errors).endswith("Check the key and its permissions.")
+    reader = SqliteQueries.open(house.home)
+    assert reader is not None
+    with reader:
+        assert [(error.code, error.count) for error in reader.errors(10)] == [("BAD_API_KEY", 1)]
 
 
 @pytest.mark.rule("ladder")

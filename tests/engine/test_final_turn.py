@@ -9,6 +9,7 @@ from tests.support.scripts import turn
 
 from deputy.core.outcome import Cancelled, Completed, Partial
 from deputy.core.task import Task
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.testing import ProviderServer
 
 WORDS = "The parser drops the last line. " * 60
@@ -62,6 +63,10 @@ def test_the_text_that_was_streamed_is_the_report_when_the_final_turn_is_too_slo
     assert first in WORDS
     assert last in "In short: " + WORDS
     assert outcome.usage.estimated
+    reader = SqliteQueries.open(house.home)
+    assert reader is not None
+    with reader:
+        assert [(error.code, error.count) for error in reader.errors(10)] == [("TIMEOUT", 1)]
     assert (outcome.usage.requests, outcome.usage.input > 200, outcome.usage.output > 500) == (2, True, True)
 
 

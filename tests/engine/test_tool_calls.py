@@ -29,7 +29,9 @@ from deputy.core.task import Task
 from deputy.engine.call import RUN
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.engine.untrusted import unwrap_untrusted
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.runtime.suspension import SuspendedRuns
+from deputy.tools.function_tool import as_tool
 
 pytestmark = pytest.mark.rule("redact.where")
 
@@ -524,3 +526,32 @@ def test_the_event_of_a_call_has_its_arguments_and_a_failed_call_has_an_event_wi
     assert reason.startswith("The tool 'Fly' does not exist"), reason
     assert refused == ["tool_error", "Read", "absent.txt"]
     assert why == "absent.txt does not exist.", why
+
+
+@pytest.mark.rule("errors.once")
+def test_an_exception_of_a_tool_is_logged_with_its_stack_trace_and_the_model_reacts_to_it(house: House):
+    house.script(talk(turn("", call("divide")), turn("It failed.")))
+
+    def divide() -> str:
+        """Divide."""
+        return str(1 // 0)
+
+    async def go():
+        async with house.open(tools=[as_tool(divide)]) as runtime:
+            run = await house.begin(
+                runtime, Task(label="one", prompt="x", tools=("divide",)), tools=frozenset({"divide"})
+            )
+            await runtime.engine.result(run)
+            (child,) = await runtime.journal.descendants(run)
+            return await runtime.engine.result(child.run)
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome, Completed)
+    assert "ZeroDivisionError" in house.results(outcome)[0]
+    assert "Traceback" not in house.results(outcome)[0]
+    reader = SqliteQueries.open(house.home)
+    assert reader is not None
+    with reader:
+        (logged,) = reader.errors(10)
+    assert (logged.code, logged.count) == ("TOOL_FAILED", 1)
+    assert "in divide" in logged.trace

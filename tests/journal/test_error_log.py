@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from deputy.core.errors import Error
-from deputy.core.events import ModelCallEnded, Resumed, Returned, RunOpened
-from deputy.core.outcome import Failed
+from deputy.core.events import AdmissionRefused, ModelCallEnded, Resumed, Returned, RunOpened, StepEnded, ToolCallEnded
+from deputy.core.outcome import Failed, Rejected
 from deputy.core.request import Lineage
 from deputy.engine.ports.queries import ErrorContext, LoggedErrorRow
 from deputy.journal.clock import Clock
@@ -33,18 +33,17 @@ def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
                 await journal.append(lease, f"m{number}", ModelCallEnded(model="m", error=ERROR))
             # The same record again is the same error, not another one.
             await journal.append(lease, "m0", ModelCallEnded(model="m", error=ERROR))
+            raised = replace(ERROR, code="TOOL_FAILED")
+            await journal.append(lease, "t0", ToolCallEnded(tool="t", error=raised, trace="Traceback: here"))
             passed_up = replace(FINAL, session_id="sess_1_child0")
             outcome = Failed(lineage=opened.lineage, summary="no", errors=(FINAL, passed_up))
             await journal.finish(lease, "returned:0", Returned(outcome=outcome))
-            await journal.log(RUN, replace(FINAL, code="INTERNAL_ERROR"), trace="Traceback: here")
-            await journal.log("sess_0_nobody", ERROR)
             return await journal.read(lambda reader: reader.errors(10))
 
     logged = asyncio.run(main())
     assert [(error.code, error.count) for error in logged] == [
-        ("OVERLOADED", 1),
-        ("INTERNAL_ERROR", 1),
         ("BAD_KEY", 1),
+        ("TOOL_FAILED", 1),
         ("OVERLOADED", 3),
     ]
     first = logged[-1]
@@ -52,8 +51,8 @@ def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
     assert (first.context.command, first.context.session_id, first.context.timeout) == ("research", RUN, 60.0)
     assert first.first_at < first.last_at
     assert logged[1].trace == "Traceback: here"
-    assert logged[2].severity == "error"
-    assert len({error.id for error in logged}) == 4
+    assert logged[0].severity == "error"
+    assert len({error.id for error in logged}) == 3
     assert form(first)["first_at"] == "1970-01-01T00:00:02Z"
 
 
@@ -74,6 +73,32 @@ def test_an_error_that_a_run_meets_and_ends_with_counts_once_in_each_of_its_roun
             return await journal.read(lambda reader: reader.errors(10))
 
     assert {error.code: error.count for error in asyncio.run(main())} == {"OVERLOADED": 2, "BAD_KEY": 2}
+
+
+@pytest.mark.rule("errors.once")
+def test_one_failure_is_logged_once_with_its_stack_trace_which_a_repeat_does_not_erase(tmp_path: Path) -> None:
+    bug = replace(FINAL, code="INTERNAL_ERROR")
+
+    async def main() -> list[LoggedErrorRow]:
+        async with SqliteJournal(tmp_path / "home") as journal:
+            for number, trace in enumerate(("Traceback: here", "")):
+                run = f"sess_1_aaaaa{number}"
+                opened = RunOpened(lineage=Lineage.root(run))
+                lease = await journal.begin(run, opened)
+                assert lease is not None
+                fallback = replace(ERROR, candidate="m on cli:claude")
+                outcome = Failed(lineage=opened.lineage, summary="no", errors=(bug, fallback))
+                await journal.finish(lease, "returned:0", Returned(outcome=outcome, trace=trace))
+            lease = await journal.begin(RUN, RunOpened(lineage=Lineage.root(RUN)))
+            assert lease is not None
+            await journal.append(lease, "task", StepEnded(step="task", error=FINAL))
+            refused = Rejected(lineage=Lineage.root(RUN), summary="no", errors=(FINAL,))
+            await journal.finish(lease, "returned:0", AdmissionRefused(outcome=refused))
+            return await journal.read(lambda reader: reader.errors(10))
+
+    logged = {error.code: error for error in asyncio.run(main())}
+    assert {code: error.count for code, error in logged.items()} == {"INTERNAL_ERROR": 2, "BAD_KEY": 1}
+    assert logged["INTERNAL_ERROR"].trace == "Traceback: here"
 
 
 def _seen(id_: str, type_: str, code: str, count: int, last_at: float = 0.0) -> LoggedErrorRow:

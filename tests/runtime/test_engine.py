@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from deputy.core.errors import Error, LeaseHeld, StorageDenied, StorageError, StorageFull, UsageError
+from deputy.core.errors import MANUAL, Error, LeaseHeld, StorageDenied, StorageError, StorageFull, UsageError
 from deputy.core.events import Adopted, Noted, Requested, Resumed, Returned, RunOpened
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -606,7 +606,8 @@ def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
 
     errors: list[Error] = []
     assert asyncio.run(main()).summary == "good completed (); bad failed ('seen',)"
-    assert [(one.type, one.code, one.recommendation) for one in errors] == [("storage", code, error.remedy)]
+    remedy = error.remedy if error.retryable else f"{MANUAL}{error.remedy}"
+    assert [(one.type, one.code, one.recommendation) for one in errors] == [("storage", code, remedy)]
     assert "/scratch" in errors[0].message
 
 

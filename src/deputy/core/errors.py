@@ -287,6 +287,10 @@ class ContextExhausted(ModelError):
         super().__init__(message, model=model, status=status)
         self.window = window
 
+    def as_value(self) -> Error:
+        """The error as a value: the request cannot be repeated, but a new conversation can go on."""
+        return new_error(self.code, str(self), recoverable=True)
+
 
 class RateLimited(ModelError):
     """Too many requests or tokens for now."""
@@ -379,6 +383,16 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     """The delegation that it comes from, if a child passed it up."""
+    candidate: str | UnsetType = UNSET
+    """The model and backend that it comes from, if they were only a fallback."""
+
+    def __post_init__(self) -> None:
+        if not self.recoverable and not self.recommendation.startswith(MANUAL):
+            structs.force_setattr(self, "recommendation", f"{MANUAL}{self.recommendation or self.message}")
+
+
+MANUAL = "Manual intervention required: "
+"""The beginning of the recommendation of every error that a resume or a retry cannot repair."""
 
 
 Blame: TypeAlias = Literal["backend", "model", "work"]
@@ -417,15 +431,14 @@ CATALOG: Mapping[str, ErrorKind] = {
     "TIMEOUT": ErrorKind("timeout", _RAISE_LIMIT),
     "BUDGET_SPENT": ErrorKind("budget", _RAISE_LIMIT),
     "REPETITION": ErrorKind("repetition", "Use the results so far, or resume it and say what to do differently."),
+    "TOOL_FAILED": ErrorKind("execution", "Correct the tool: `deputy errors` shows the stack trace."),
     "CANCELLED": ErrorKind("cancelled", "Resume it by its session id, or ask for the work again."),
     "CONTEXT_CHANGED": ErrorKind("validation", "Delegate the task again, to approve the new content."),
     # backends
     "DO_IT_YOURSELF": ErrorKind("provider", "Do the task yourself, in this conversation."),
     "GRANT_NOT_HELD": ErrorKind("tool_unavailable", "Approve it, or delegate a task that only reads.", blame="backend"),
     "NATIVE_SKIPPED": ErrorKind("provider", "Start a new session to use it again.", blame="backend"),
-    "PROGRAM_NOT_INSTALLED": ErrorKind(
-        "tool_unavailable", "Install it (`deputy doctor` says how), or use another backend.", False, "backend"
-    ),
+    "PROGRAM_NOT_INSTALLED": ErrorKind("tool_unavailable", "Install it: `deputy doctor` says how.", False, "backend"),
     "PROGRAM_NOT_LOGGED_IN": ErrorKind("tool_unavailable", "Log in to the program.", False, "backend"),
     "PROGRAM_WRONG_VERSION": ErrorKind("tool_unavailable", "Install the program again.", False, "backend"),
     "PROGRAM_CRASHED": ErrorKind("execution", "Try again, or use another backend.", blame="backend"),
@@ -437,13 +450,9 @@ CATALOG: Mapping[str, ErrorKind] = {
     "NO_API_KEY": ErrorKind("provider", "Set the key; `deputy doctor` names the variable.", False, "backend"),
     "BAD_API_KEY": ErrorKind("provider", "Check the key and its permissions.", False, "backend"),
     "MODEL_NOT_FOUND": ErrorKind("provider", "Check the name; `deputy models` lists known ones.", False, "model"),
-    "CONTEXT_EXHAUSTED": ErrorKind(
-        "context_exhausted", "Report the results so far, or continue with a shorter conversation.", False
-    ),
+    "CONTEXT_EXHAUSTED": ErrorKind("context_exhausted", "Use the results, or resume it in a new conversation.", False),
     "RATE_LIMITED": ErrorKind("provider", "Wait and try again, or run fewer subagents at once.", blame="model"),
-    "QUOTA_SPENT": ErrorKind(
-        "provider", "Check the plan and its limits with the provider, or send less at once.", False, "model"
-    ),
+    "QUOTA_SPENT": ErrorKind("provider", "Check your plan with the provider, or send less at once.", False, "model"),
     "OVERLOADED": ErrorKind("provider", "Try again later, or another model.", blame="model"),
     "PROVIDER_FAILED": ErrorKind("provider", "Try again later, or another model.", blame="backend"),
     "REFUSED": ErrorKind("provider", "Word the task differently, or try another model.", False, "model"),
@@ -490,14 +499,6 @@ def blame_of(error: Error) -> Blame:
 def passed_up(errors: Sequence[Error], session_id: str) -> tuple[Error, ...]:
     """A child's errors for its caller: each names the delegation that it comes from."""
     return tuple(e if e.session_id is not UNSET else structs.replace(e, session_id=session_id) for e in errors)
-
-
-def remedy(errors: Sequence[Error]) -> str:
-    """What to do about these errors: the first recommendation, or why a person must act."""
-    final = next((error for error in errors if not error.recoverable), None)
-    if final is not None:
-        return f"A person must act: {final.message} {final.recommendation}".rstrip()
-    return errors[0].recommendation if errors else ""
 
 
 _SHOWN = 200

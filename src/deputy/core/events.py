@@ -157,6 +157,8 @@ class ToolCallEnded(_Event, frozen=True, kw_only=True, tag="tool_call_ended"):
     message: Raw | UnsetType = UNSET
     error: Error | None = None
     changed: tuple[str, ...] = ()
+    trace: str = ""
+    """The stack trace of an exception in the tool."""
 
 
 class StepBegun(_Event, frozen=True, kw_only=True, tag="step_begun"):
@@ -289,6 +291,8 @@ class Returned(_Event, frozen=True, kw_only=True, tag="returned"):
     """The run ended; each round has one such record."""
 
     outcome: Outcome
+    trace: str = ""
+    """The stack trace of the exception that ended it."""
 
 
 class Delivered(_Event, frozen=True, kw_only=True, tag="delivered"):
@@ -422,17 +426,30 @@ def decode(body: bytes) -> Event:
     return _decoder().decode(body)
 
 
+_LIMITS = frozenset({"TIMEOUT", "BUDGET_SPENT", "CONTEXT_EXHAUSTED"})
+
+
 def errors_of(event: Event) -> tuple[Error, ...]:
     """The errors in an event."""
     match event:
         case ModelCallEnded(error=error):
-            return () if error is None or error.type == "cancelled" else (error,)
+            # The outcome names the limit too, whether the final turn reached it once more or not.
+            return () if error is None or error.type == "cancelled" or error.code in _LIMITS else (error,)
         case ToolCallEnded(error=error) | StepEnded(error=error):
             return () if error is None else (error,)
         case Returned(outcome=outcome) | AdmissionRefused(outcome=outcome):
             return outcome.errors
         case _:
             return ()
+
+
+TRACE_LENGTH = 16_000
+"""The characters of a stack trace that are kept, from its end."""
+
+
+def trace_of(event: Event) -> str:
+    """The stack trace in an event."""
+    return event.trace if isinstance(event, ToolCallEnded | Returned) else ""
 
 
 @cache

@@ -190,6 +190,7 @@ def next_candidate(candidates: Sequence[Candidate], steps: Sequence[FailedAttemp
 
 
 SILENT = "SILENT"
+DO_IT_YOURSELF = "DO_IT_YOURSELF"
 
 
 # --- candidates that cannot be used -----------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ def not_inline(model: str) -> Error:
 
 def do_it_yourself() -> Error:
     """The task goes back to its caller."""
-    return new_error("DO_IT_YOURSELF", "No subagent is available for this task.")
+    return new_error(DO_IT_YOURSELF, "No subagent is available for this task.")
 
 
 def not_agreed(backend: str, tools: str) -> Error:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from deputy.core.errors import Error, remedy
+from deputy.core.advice import remedy, unrecoverable
+from deputy.core.errors import Error
 from deputy.core.foreign_text import kept_apart, plain
 from deputy.core.outcome import (
     NO_USAGE,
@@ -147,7 +148,7 @@ def _result_json(result: Result) -> ResultJson:
         summary=outcome.summary if is_return else UNSET,
         next_steps=(outcome.next_steps or UNSET) if is_return else UNSET,
         scratchpad=UNSET if isinstance(outcome, Completed) else "\n\n".join(outcome.notes) or UNSET,
-        error=outcome.errors[0] if outcome.errors else UNSET,
+        error=(unrecoverable(outcome.errors) or outcome.errors[0]) if outcome.errors else UNSET,
         question=outcome.question if isinstance(outcome, Blocked) else UNSET,
         artifacts=outcome.artifacts or UNSET,
         branch=outcome.branch or UNSET,

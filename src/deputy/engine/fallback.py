@@ -9,6 +9,7 @@ from msgspec import structs
 from deputy.core.errors import Error, blame_of
 from deputy.core.events import FellBack, Returned, Started
 from deputy.core.fallback import (
+    DO_IT_YOURSELF,
     INLINE,
     NATIVE,
     NATIVE_FAILURES,
@@ -89,8 +90,17 @@ class FallbackRunner:
             candidate = going = await self._fall_back(step, taken, skipped, number, candidates)
             if not self._is_parent:
                 going = await record_attempt(self._run, candidate, number, self._run.state.scratchpad, self._services)
-        reasons = {(step.error.code, step.error.message): step.error for step in steps if step.error != error}
-        return structs.replace(result, fallbacks=tuple(self._fallbacks), reasons=tuple(reasons.values()))
+        report = result.report
+        if error is not None and report.kind == "failed" and error.code != DO_IT_YOURSELF:
+            # The cause that is nearest to the user's own choice: of the first candidate, not of the last.
+            error = steps[0].error
+            report = structs.replace(report, error=error)
+        reasons = {
+            (step.error.code, step.error.message): structs.replace(step.error, candidate=str(step.candidate))
+            for step in steps
+            if step.error != error
+        }
+        return structs.replace(result, report=report, fallbacks=tuple(self._fallbacks), reasons=tuple(reasons.values()))
 
     # --- which candidate ----------------------------------------------------------------------------------------------
 

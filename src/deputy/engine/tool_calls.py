@@ -10,8 +10,10 @@ from msgspec import UNSET, Raw, json, structs
 
 from deputy.core.approval import ApprovalRequest, call_digest, call_parts
 from deputy.core.conversation import ToolResult
-from deputy.core.events import StepLost, ToolCallBegun, ToolCallEnded
+from deputy.core.errors import new_error
+from deputy.core.events import TRACE_LENGTH, StepLost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
+from deputy.core.outcome import shortened
 from deputy.core.progress import ARGUMENTS_LENGTH, Progress, shown_arguments, shown_head
 from deputy.core.state import BEGUN
 from deputy.core.task import WRITING_TOOLS
@@ -116,7 +118,11 @@ async def call_tool(agent: AgentContext, call: ToolCall, context: ToolContext, s
         return _ended(_refusal(call, _STOPPED))
     if agent.tools.find(call.name) is None:
         return _ended(_refusal(call, f"{output.text} Your tools: {', '.join(agent.held) or 'none'}."))
-    return _ended(_result(call, output, agent.random_string), output.changed)
+    ended = _ended(_result(call, output, agent.random_string), output.changed)
+    if not output.trace:
+        return ended
+    error = new_error("TOOL_FAILED", shortened(output.text))
+    return structs.replace(ended, error=error, trace=output.trace[-TRACE_LENGTH:])
 
 
 _UNASKED = Preview(parts=())

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.journal.sqlite.rows import Row
 
-_TRACE_LENGTH = 16_000
 _STEPS_WITH_ERRORS = (
     "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?1"
     " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
@@ -50,11 +49,17 @@ def context_of(state: State) -> ErrorContext:
 
 
 def write(connection: sqlite3.Connection, error: Error, at: float, context: ErrorContext, trace: str = "") -> None:
-    """Log an error, or raise its count. An error that a child passed up is skipped: the child logged it."""
-    if error.session_id not in (UNSET, context.session_id):
+    """Log an error, or raise its count; the last stack trace is kept.
+
+    An error that a child passed up is skipped: the child logged it. So is that of a fallback, which its step logged.
+    """
+    if error.session_id not in (UNSET, context.session_id) or error.candidate is not UNSET:
         return
     code = "" if error.code is UNSET else error.code
     identity = json.encode([error.type, code, error.message, context.command, context.subagent])
+    name = f"err_{blake2b(identity, digest_size=6).hexdigest()}"
+    known = connection.execute("SELECT * FROM errors WHERE id = ?", (name,)).fetchone()
+    before = None if known is None else read_row(known)
     body = _Body(
         severity="warning" if error.recoverable else "error",
         type=error.type,
@@ -62,11 +67,9 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Erro
         message=error.message,
         recommendation=error.recommendation,
         context=context,
-        trace=trace[-_TRACE_LENGTH:],
+        trace=trace or ("" if before is None else before.trace),
     )
-    name = f"err_{blake2b(identity, digest_size=6).hexdigest()}"
-    known = connection.execute("SELECT first_at, last_at, count FROM errors WHERE id = ?", (name,)).fetchone()
-    first_at, last_at, count = (float(at), float(at), 0) if known is None else known
+    first_at, last_at, count = (float(at), float(at), 0) if known is None else known[1:4]
     row = (name, first_at, max(last_at, float(at)), count + 1, json.encode(body))
     connection.execute("INSERT OR REPLACE INTO errors VALUES (?, ?, ?, ?, ?, ?)", (*row, error_sum(*row)))
 

@@ -43,6 +43,8 @@ class ActiveRun(Generic[L]):
         """The reason given by a stopping ancestor, if no message was sent."""
         self.is_late = False
         self.is_ending = False
+        self.trace = ""
+        """The stack trace of the exception that ended the run."""
         self.is_over = asyncio.Event()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from deputy.core.errors import Error, LeaseLost, StorageError
-from deputy.core.events import CANCEL, CancelRequested
+from deputy.core.events import CANCEL, TRACE_LENGTH, CancelRequested
 from deputy.core.outcome import Cancelled, Failed, Partial, shortened
 from deputy.core.results import Result
 from deputy.engine.partial_result import stopped_late, with_all_below
@@ -105,7 +105,7 @@ class Finalizer(Generic[L]):
             recoverable=False,
             recommendation="This is a bug in Deputy or in one of its plugins: `deputy errors` shows the trace.",
         )
-        await self._journal.log(work.lease.run, error, "".join(traceback.format_exception(bug)))
+        work.trace = "".join(traceback.format_exception(bug))[-TRACE_LENGTH:]
         found = await self._found(work)
         return Failed(**found, summary=shortened(f"Internal error: {error.message}"), errors=(error,))
 

@@ -296,7 +296,9 @@ class RunSupervisor(Generic[L]):
             else:
                 key = ending_key(work.lease.state.round)
                 event: Event = (
-                    AdmissionRefused(outcome=ending) if isinstance(ending, Rejected) else Returned(outcome=ending)
+                    AdmissionRefused(outcome=ending)
+                    if isinstance(ending, Rejected)
+                    else Returned(outcome=ending, trace=work.trace)
                 )
                 record = await self._journal.finish(work.lease, key, event)
                 ended = _ended(work.lease.state, record)

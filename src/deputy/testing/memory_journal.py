@@ -23,6 +23,8 @@ from deputy.core.events import (
     Spawned,
     decode,
     encode,
+    errors_of,
+    trace_of,
 )
 from deputy.core.results import Result
 from deputy.core.state import State, apply, is_awaited, may_answer
@@ -134,7 +136,7 @@ class MemoryDisk:
             message=error.message,
             recommendation=error.recommendation,
             context=ErrorContext(session_id=run),
-            trace=trace,
+            trace=trace or ("" if known is None else known.trace),
         )
 
     def states(self) -> list[State]:
@@ -320,10 +322,6 @@ class MemoryJournal:
         """Record that a result was delivered."""
         await self._commit(lambda: self._deliver(run, to))
 
-    async def log(self, run: str, error: Error, trace: str = "") -> None:
-        """Log an error."""
-        await self._commit(lambda: self._disk.log_error(self._wall(), run, error, trace))
-
     async def purge(self, run: str) -> None:
         """Remove a run and its descendants."""
         below = [state.run for state in await self.descendants(run)]
@@ -471,6 +469,8 @@ class MemoryJournal:
         self._disk.records[lease.run].append(record)
         self._disk.log.append(record)
         lease.state = apply(lease.state, record)
+        for error in errors_of(event):
+            self._disk.log_error(record.at, lease.run, error, trace_of(event))
         if isinstance(event, Resumed):
             # Messages to an earlier round do not count for this one.
             for message in self._disk.inbox:

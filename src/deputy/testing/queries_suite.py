@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from msgspec import json
 
 from deputy.core.errors import Error
-from deputy.core.events import ANSWER, Noted, QuestionAsked, Record, Requested, Returned, RunOpened
+from deputy.core.events import ANSWER, Noted, QuestionAsked, Record, Requested, Returned, RunOpened, ToolCallEnded
 from deputy.core.outcome import Blocked, Completed
 from deputy.core.progress import Progress
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -276,13 +276,13 @@ async def untaken_messages_are_listed(store: Store) -> None:
 
 
 async def an_error_is_logged_once_with_its_count(store: Store) -> None:
-    """The same error again raises its count; the latest error comes first."""
+    """The same error again raises its count and keeps the stack trace; the latest error comes first."""
     first = Error(type="storage", message="Full.", recoverable=True, recommendation="Free some space.")
     second = Error(type="internal", message="Odd.", recoverable=False, recommendation="Report it.")
     async with store.write() as journal:
-        await journal.begin(ROOT, opened(ROOT))
-        for error in (first, second, first):
-            await journal.log(ROOT, error, "a trace")
+        lease = await journal.begin(ROOT, opened(ROOT))
+        for number, (error, trace) in enumerate(((first, "a trace"), (second, "a trace"), (first, ""))):
+            await journal.append(lease, f"tool:{number}", ToolCallEnded(tool="t", error=error, trace=trace))
         with store.read() as queries:
             logged = queries.errors(10)
             assert {(one.message, one.count, one.severity) for one in logged} == {

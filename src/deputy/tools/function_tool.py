@@ -50,7 +50,10 @@ class FunctionTool(Generic[_P, _R]):
         except ToolError as error:
             return ToolOutput(text=str(error), is_error=True)
         except Exception as error:  # noqa: BLE001  the model reacts to an error of a user's function
-            return ToolOutput(text=f"{self.name} failed: {type(error).__name__}: {error}"[:2000], is_error=True)
+            import traceback
+
+            text = f"{self.name} failed: {type(error).__name__}: {error}"[:2000]
+            return ToolOutput(text=text, is_error=True, trace="".join(traceback.format_exception(error)))
         return ToolOutput(text=cut(text, context.output_bytes, "ask for less"))
 
     async def _execute(self, given: Any) -> Any:

@@ -13,7 +13,7 @@ from tests.journal.conftest import fill, requested
 from tests.journal.sqlite.test_sqlite_queries_damage import PAGE, leave, reader_of
 
 from deputy.core.errors import Error, StorageBusy, StorageCorrupt
-from deputy.core.events import Noted, Record
+from deputy.core.events import Noted, Record, StepEnded
 from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal.retention import pin
 from deputy.journal.sqlite import connection as connections
@@ -214,7 +214,9 @@ def test_pins_messages_leases_and_errors_are_kept_where_they_can_be_trusted(fill
         async with SqliteJournal(home) as journal:
             await journal.send(OTHER, "answer", "one", b'{"text":"yes"}')
             await journal.send(OTHER, "answer", "two", b'{"text":"no"}')
-            await journal.log(OTHER, Error(type="timeout", message="Late.", recoverable=True, recommendation=""))
+            error = Error(type="timeout", message="Late.", recoverable=True, recommendation="")
+            lease = await journal.acquire(OTHER)
+            await journal.append(lease, "late", StepEnded(step="late", error=error))
 
     asyncio.run(send())
     with closing(sqlite3.connect(home / "journal.db")) as connection, connection:

@@ -30,6 +30,7 @@ from deputy.core.events import (
     Returned,
     RunOpened,
     Spawned,
+    ToolCallEnded,
 )
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -494,7 +495,7 @@ def test_what_is_masked_stands_nowhere(home: Path) -> None:
         await journal.receive_message(lease, "recv", "answer")
         journal.show_progress(RUN, b'"hunter2"')
         error = Error(type="t", message="hunter2", recoverable=True, recommendation="hunter2")
-        await journal.log(RUN, error, trace="hunter2")
+        await journal.append(lease, "tool", ToolCallEnded(tool="t", error=error, trace="hunter2"))
         assert lease.state == replay(await journal.records(RUN))
 
     on_journal(use, home, mask=without_hunter2)

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from deputy.core.approval import ApprovalRequest, Choice
-    from deputy.core.errors import Error
     from deputy.core.events import (
         Event,
         Known,
@@ -411,10 +410,6 @@ class Journal(Protocol[L]):
 
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers in all processes; not awaited, kept only for a short time."""
-        ...
-
-    async def log(self, run: str, error: Error, trace: str = "") -> None:
-        """Add an error to the error log, with its trace."""
         ...
 
     async def purge(self, run: str) -> None:

@@ -63,6 +63,8 @@ class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     is_error: bool = False
     changed: tuple[str, ...] = ()
+    trace: str = ""
+    """The stack trace of an exception, for the error log; the model does not get it."""
 
 
 class Advertised(Protocol):

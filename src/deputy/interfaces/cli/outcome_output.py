@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from deputy.core.advice import in_sentences, unrecoverable
 from deputy.core.outcome import how_to_answer
 from deputy.interfaces.cli.console import note, show, show_json, warn
 from deputy.interfaces.text_lines import one_line
@@ -90,7 +91,7 @@ def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, An
 
 def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
     """How to continue tasks that did not complete; empty when none of them ran."""
-    statuses = {outcome.status for outcome in outcomes if outcome.session_id and not _is_spent(outcome)}
+    statuses = {outcome.status for outcome in outcomes if outcome.session_id and _can_continue(outcome)}
     if not statuses & {"partial", "failed", "blocked", "cancelled"}:
         return ""
     asking = [outcome.session_id for outcome in outcomes if outcome.status == "blocked"]
@@ -100,13 +101,18 @@ def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
     return f"{text}: deputy resume {session_id}"
 
 
-def _is_spent(outcome: Outcome) -> bool:
-    """Whether a resumed run would end in the same way: its budget is spent, or it has no model."""
-    return any(error.type == "budget" or error.code == "NO_MODEL" for error in outcome.errors[:1])
+def _can_continue(outcome: Outcome) -> bool:
+    """Whether a plain resume can make progress: not with a spent budget, without a model, or without a person."""
+    is_spent = any(error.type == "budget" or error.code == "NO_MODEL" for error in outcome.errors[:1])
+    return not is_spent and unrecoverable(outcome.errors) is None
 
 
 def _errors(outcome: Outcome) -> list[str]:
-    return [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
+    # The advice is about the user's own choice, so a fallback only says why it did not help.
+    return [
+        f"deputy: {in_sentences(error.message, '' if error.candidate else error.recommendation)}"
+        for error in outcome.errors[:3]
+    ]
 
 
 def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from msgspec import Raw
 
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
-from deputy.core.events import Adopted, QuestionAnswered, StepEnded, decode, encode, written
+from deputy.core.events import Adopted, QuestionAnswered, decode, encode, written
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
@@ -298,16 +298,6 @@ class SqliteJournal:
         if state is None:
             raise UnknownRun(run)
         await self.transact(lambda tx: tx.deliver(run, at, to, state))
-
-    async def log(self, run: str, error: Error, trace: str = "") -> None:
-        """Log an error that is in no record."""
-        at, state = self._moment(), await self.state(run)
-        text = StepEnded(step=trace, error=error)
-        masked, _ = self._written(text)
-        context = ErrorContext(session_id=run) if state is None else error_log.context_of(state)
-        await self.transact(
-            lambda tx: error_log.write(tx.connection, masked.error or error, at.at, context, masked.step)
-        )
 
     async def purge(self, run: str) -> None:
         """Remove a run and its descendants, with their files."""

@@ -11,6 +11,7 @@ from msgspec import Raw, json
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
 from deputy.core.events import (
     CANCEL,
+    AdmissionRefused,
     CancelRequested,
     Delivered,
     Joined,
@@ -21,6 +22,7 @@ from deputy.core.events import (
     Spawned,
     encode,
     errors_of,
+    trace_of,
 )
 from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.engine.ports.queries import DamagedRecord
@@ -200,10 +202,10 @@ class Transaction:
             # Messages to an earlier round neither cancel this one nor answer it.
             self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE run = ? AND NOT is_taken", (lease.run,))
         errors: Sequence[Error] = errors_of(event)
-        if errors and isinstance(event, Returned):
+        if errors and isinstance(event, Returned | AdmissionRefused):
             errors = error_log.not_met(self.connection, lease.run, errors)
         for error in errors:
-            error_log.write(self._connection, error, at.at, error_log.context_of(state))
+            error_log.write(self._connection, error, at.at, error_log.context_of(state), trace_of(event))
         return record
 
     def mark(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> None:
