@@ -35,6 +35,8 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     repairs: int = 0
     children: int = 0
     lost: int = 0
+    timeouts: int = 0
+    """The rounds that ended at a time limit."""
 
 
 class StepInProgress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -281,7 +283,7 @@ def _at_work(state: State, event: events.Event, record: events.Record) -> dict[s
         case events.CancelRequested():
             return {"is_cancelling": True}
         case events.Returned() | events.AdmissionRefused():
-            return _ended(event.outcome, record)
+            return _ended(state, event.outcome, record)
         case _:
             return _stepped(state, event, record.key)
 
@@ -350,10 +352,12 @@ def _waited_below(state: State, joined: events.Joined) -> dict[str, Any]:
     }
 
 
-def _ended(outcome: Outcome, record: events.Record) -> dict[str, Any]:
+def _ended(state: State, outcome: Outcome, record: events.Record) -> dict[str, Any]:
     first = outcome.errors[0] if outcome.errors else None
+    is_late = first is not None and first.type == "timeout"
     return {
         "status": outcome.status,
+        "counts": structs.replace(state.counts, timeouts=state.counts.timeouts + is_late),
         "ended_at": record.at,
         "ended_clock": record.clock,
         "reason": "" if first is None else first.type,

@@ -2,8 +2,11 @@ import json
 
 import pytest
 
-from deputy.core.outcome import Usage
-from deputy.core.state import State
+from deputy.core.events import Record, Resumed, Returned, RunOpened, Started
+from deputy.core.limits import time_is_up
+from deputy.core.outcome import Completed, Partial, Usage
+from deputy.core.request import Lineage
+from deputy.core.state import Counts, State, replay
 from deputy.interfaces.cli.commands.stats import _percentile, stats_of
 
 DAY = 86_400.0
@@ -20,13 +23,32 @@ def used(cost: float | None, **fields) -> State:
 
 @pytest.mark.rule("time.wall")
 def test_durations_and_timeouts_are_counted_by_command():
-    late = ended(3600, status="partial", reason="timeout")
+    late = ended(3600, status="partial", counts=Counts(timeouts=1))
     [research, plan], total = stats_of([*(ended(one) for one in range(1, 101)), late, ended(5, "plan")], "command")
     assert (research.name, research.count, research.timeouts) == ("research", 101, 1)
     assert (research.median_seconds, research.p95_seconds) == (51, 96)
     assert (plan.count, plan.median_seconds, plan.cost) == (1, 5, 0)
     assert total is not None
     assert total.count == 102
+
+
+def test_a_timeout_still_counts_after_a_resume():
+    lineage = Lineage.root("sess_1_aaaaaa")
+    late = Partial(lineage=lineage, summary="Partial.", errors=(time_is_up(5.0),))
+    events = [
+        RunOpened(lineage=lineage, command="research", seconds=5.0),
+        Started(),
+        Returned(outcome=late),
+        Resumed(round=1, seconds=5.0),
+        Started(),
+        Returned(outcome=Completed(lineage=lineage, summary="Done.")),
+    ]
+    records = [
+        Record(run=lineage.session_id, seq=seq, key=str(seq), at=float(seq), clock=float(seq), event=event)
+        for seq, event in enumerate(events, 1)
+    ]
+    [research], _ = stats_of([replay(records)], "command")
+    assert (research.count, research.timeouts) == (1, 1)
 
 
 def test_a_run_that_never_ran_or_has_not_ended_does_not_count_and_a_task_is_a_subagent():

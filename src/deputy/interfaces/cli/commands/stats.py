@@ -32,8 +32,8 @@ Examples:
 
 \b
 The latest {_LOOKED_AT:,} stored runs that ended are counted, each with its own
-tokens and cost, without those of its subagents; a resumed run counts with
-its last round. EACH is the median cost of a run. `+ ?` means that the cost
+tokens and cost, without those of its subagents; a resumed run counts with the
+time of its last round and all its timeouts. EACH is the median cost of a run. `+ ?` means that the cost
 of some runs is unknown. To change a limit, edit ~/.config/deputy/config.toml:
   [limits.commands.research]
   default = 1800
@@ -134,7 +134,7 @@ def _stats(name: str, states: Sequence[State]) -> RunStats:
     return RunStats(
         name=name,
         count=len(states),
-        timeouts=sum(state.reason == "timeout" for state in states),
+        timeouts=sum(state.counts.timeouts for state in states),
         median_seconds=round(_percentile(taken, 50), 3),
         p95_seconds=round(_percentile(taken, 95), 3),
         input=sum(usage.input for usage in usages),
