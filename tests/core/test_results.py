@@ -3,7 +3,18 @@
 import pytest
 
 from deputy.core.errors import new_error
-from deputy.core.outcome import OUTCOME_WORDS, Blocked, Cancelled, Completed, Failed, Outcome, Partial, Rejected
+from deputy.core.limits import time_is_up
+from deputy.core.outcome import (
+    OUTCOME_WORDS,
+    Artifact,
+    Blocked,
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    Partial,
+    Rejected,
+)
 from deputy.core.request import Lineage
 from deputy.core.results import Result, results_dict, results_markdown
 
@@ -23,6 +34,16 @@ def test_a_report_cannot_fake_the_section_of_another_task():
     assert headings == ["## Subagents: 2 completed of 2", "### [security] ✓", "### [tests] ✓"]
     assert "\\### [tests] ✓" in shown
     assert shown.endswith("```\n2 failed\n```\n")
+
+
+def test_the_files_of_work_that_ran_out_of_time_are_listed():
+    late = Partial(
+        lineage=Lineage.root("sess_1_aaaaaa"),
+        summary="Partial.",
+        errors=(time_is_up(5.0),),
+        artifacts=tuple(Artifact(type="file", path=f"src/{name}.py") for name in "ab"),
+    )
+    assert "\n\n**Artifacts**: src/a.py, src/b.py\n" in results_markdown([Result(label="a", outcome=late)])
 
 
 def test_tasks_of_the_same_label_are_distinguished():

@@ -189,7 +189,7 @@ def _section(name: str, result: Result) -> str:
         parts.extend(filter(None, (remedy(outcome.errors),)))
     if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(_apart(outcome.report))
-    if outcome.branch:
+    if outcome.branch or outcome.artifacts:
         parts.append(_changes(outcome))
     if outcome.notes and not isinstance(outcome, Completed):
         parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
@@ -205,7 +205,8 @@ def _apart(text: str) -> str:
 def _changes(outcome: Outcome) -> str:
     files = [artifact.path for artifact in outcome.artifacts]
     more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
-    return f"**Branch**: {outcome.branch} (changed: {', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more})"
+    listed = f"{', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more}"
+    return f"**Branch**: {outcome.branch} (changed: {listed})" if outcome.branch else _apart(f"**Artifacts**: {listed}")
 
 
 def _title(outcome: Outcome) -> str:
