@@ -9,7 +9,7 @@ from deputy.core.conversation import TokenUsage
 from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
-from deputy.core.outcome import Cancelled, Completed, Failed, Partial, Rejected
+from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
 
@@ -194,6 +194,22 @@ def test_a_return_that_fails_is_sent_back_once_with_its_problems(house: House):
     assert (outcome.errors[0].code, outcome.report) == ("INVALID_RETURN", "still text")
     assert "Return is not valid JSON" in str(provider.asked[1].body)
     assert outcome.errors[0].message.startswith("The return of the task 'scout' breaks the contract")
+
+
+def test_the_question_of_a_blocked_return_is_its_blocker_not_its_summary(house: House):
+    blocker = {"type": "question", "message": "Which database?", "recoverable": True, "recommendation": "Name one."}
+    returned = {
+        "status": "blocked",
+        "summary": "Half of the plan is written.",
+        "artifacts": [],
+        "metadata": {"session_id": "{session_id}", "agent_type": "task:scout"},
+        "errors": [blocker],
+    }
+    house.script(talk(turn(msgspec.json.encode(returned).decode())))
+    outcome = house.one(Task(label="scout", prompt="Plan.", return_format="json"))
+    assert isinstance(outcome, Blocked)
+    assert (outcome.question, outcome.summary) == ("Which database?", "Half of the plan is written.")
+    assert outcome.next_steps == f'deputy resume {outcome.session_id} --answer "…"'
 
 
 @pytest.mark.rule("contract.ask")

@@ -194,7 +194,7 @@ def outcome_of(
         )
 
     if report.returned is not None:
-        return _as_returned(ended, report.returned, result.reasons)
+        return _as_returned(ended, report.returned, result.reasons, run.run)
     match report.kind:
         case "answered":
             return ended(Completed, first_sentence(report.text) or "The report is empty.")
@@ -222,7 +222,7 @@ def _without_model(outcome: Completed) -> Partial:
     return Partial(**fields)
 
 
-def _as_returned(ended: Callable[..., Outcome], returned: Return, reasons: tuple[Error, ...]) -> Outcome:
+def _as_returned(ended: Callable[..., Outcome], returned: Return, reasons: tuple[Error, ...], run: str) -> Outcome:
     fields: dict[str, Any] = {
         "artifacts": tuple(returned.artifacts),
         "errors": returned.errors,
@@ -237,7 +237,14 @@ def _as_returned(ended: Callable[..., Outcome], returned: Return, reasons: tuple
             fields["errors"] = (*returned.errors, *reasons)
             return ended(Failed, returned.summary, **fields)
         case "blocked":
-            return ended(Blocked, returned.summary, **fields, question=returned.summary)
+            # The summary says what was done; the errors say what blocks the rest.
+            fields["question"] = "\n".join(error.message for error in returned.errors) or returned.summary
+            fields["next_steps"] = returned.next_steps or _how_to_answer(run)
+            return ended(Blocked, returned.summary, **fields)
+
+
+def _how_to_answer(run: str) -> str:
+    return f'deputy resume {run} --answer "…"'
 
 
 def _resumable(error: Error | None, run: str) -> Error:
