@@ -11,7 +11,7 @@ from msgspec import Raw, json, structs
 
 from deputy.core.approval import backend_parts, spawn_request
 from deputy.core.errors import UnknownRun, Unquoted, UsageError
-from deputy.core.events import APPROVAL
+from deputy.core.events import APPROVAL, ResumeChanges
 from deputy.core.limits import Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, Grant
@@ -265,12 +265,15 @@ class Deputy:
                 self._watching.emit_end(index, len(results), result)
         return results
 
-    async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
+    async def resume(
+        self, session_id: str, answer: Answer = None, *, budget: Budget | None = None, model: str | None = None
+    ) -> Outcome:
         """Continue a run that ended or was interrupted, with a further message or the answer to its question.
 
-        When several subagents ask, `answer` maps their session ids to answers.
+        When several subagents ask, `answer` maps their session ids to answers. `budget` replaces caps on the use of
+        all rounds, and `model` the model of the run and of the tasks that are resumed with it.
         """
-        await self.resume_run(session_id, answer)
+        await self.resume_run(session_id, answer, budget=budget, model=model)
         return await self._await_call(session_id, self._finished(session_id))
 
     async def resume_run(
@@ -278,16 +281,20 @@ class Deputy:
         session_id: str,
         answer: Answer = None,
         *,
+        budget: Budget | None = None,
+        model: str | None = None,
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
     ) -> None:
         """Continue a run without waiting for its end; with `request`, a run that ended waits for that approval."""
         state = await self.state(session_id)
         await self._check_place(state)
+        changes = ResumeChanges(budget=budget or Budget(), model="" if model is None else model)
+        await resume_policy.check_changes(self._runtime, self.models, state, changes, self._grant.budget)
         # The task of an ended command must be released before the command claims it again.
         await self._sync_tasks()
         before = await resume_policy.stopped_before(self._runtime, state)
-        await resume_policy.resume_run(self._runtime, state, answer, request, approval_timeout_seconds)
+        await resume_policy.resume_run(self._runtime, state, answer, changes, request, approval_timeout_seconds)
         if before:
             self._stopped[session_id] = before
         if request is not None:

@@ -11,9 +11,10 @@ from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import resume_request
 from deputy.core.contract.evidence import CLOCK_STEP_SECONDS
-from deputy.core.events import AdmissionRefused, ModelCallEnded, Record
+from deputy.core.events import AdmissionRefused, ModelCallEnded, Record, ResumeChanges
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.task import Task
 from deputy.journal.registry import show_run
@@ -22,7 +23,7 @@ from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
 from deputy.tools.function_tool import as_tool
 
-REQUEST = resume_request("scout", "blue", model="m", tools=())
+REQUEST = resume_request("scout", "blue", model="m", budget=Budget(), tools=())
 
 
 def tasks(*labels: str) -> list[Task]:
@@ -279,3 +280,74 @@ def test_nothing_begins_after_a_cancel_that_a_tool_swallowed(house: House):
     outcome = asyncio.run(go())
     assert isinstance(outcome, Cancelled)
     assert outcome.usage.requests == 1
+
+
+@pytest.mark.rule("resume.progress")
+def test_after_a_full_context_a_resume_starts_a_new_conversation_from_what_is_known(house: House):
+    begun = talk(
+        turn("", call("Note", content="the first half is fine")),
+        turn("", call("Glob", pattern="OLD*")),
+        turn("Half of it is checked.", faults=("context_exhausted",)),
+    )
+    going_on = talk(
+        turn("", call("Glob", pattern="NEW*")), turn("more", stop="length"), *[turn("more", stop="length")] * 3,
+        turn("All is checked."), when="whose context is full",
+    )  # fmt: skip
+    with ProviderServer(ModelScript(conversations=(going_on, begun)), strict=False) as provider:
+        house.use(provider)
+        full = house.one(Task(label="scout", prompt="Check all."))
+        assert (full.status, full.errors[0].type, full.next_steps) == (
+            "partial", "context_exhausted", f"deputy resume {full.session_id}",
+        )  # fmt: skip
+        cut = house.resume(full.session_id, "Look at the tests too.")
+        assert cut.errors[0].code == "OUTPUT_LIMIT"
+        done = house.resume(full.session_id)
+    assert (done.status, done.report) == ("completed", "All is checked.")
+    first, last = provider.asked[4].body, provider.asked[-1].body
+    assert first["tools"]
+    (opening,) = first["messages"]
+    for words in ("Check all.", "the first half is fine", "Half of it is checked.", "Look at the tests too."):
+        assert words in json.dumps(opening)
+    # A later round continues the new conversation, not the full one.
+    assert "NEW*" in json.dumps(last)
+    assert "OLD*" not in json.dumps(last)
+
+
+@pytest.mark.rule("resume.progress")
+def test_a_spent_budget_is_replaced_by_a_resume_for_this_round_and_later_ones(house: House):
+    work = [turn("", call("Glob", pattern=f"*{n}")) for n in range(3)]
+    house.script(talk(work[0], turn("Some."), *work[1:], turn("More."), turn("All.")))
+    some = house.one(Task(label="scout", prompt="Look.", budget=Budget(requests=2)))
+    assert some.next_steps == f"deputy resume {some.session_id} --budget requests=4"
+    assert some.next_steps in some.errors[0].recommendation
+    more = house.resume(some.session_id, changes=ResumeChanges(budget=Budget(requests=5)))
+    assert (more.status, more.report, more.usage.requests) == ("partial", "More.", 5)
+    assert more.next_steps == f"deputy resume {some.session_id} --budget requests=10"
+    done = house.resume(some.session_id, changes=ResumeChanges(budget=Budget(requests=10)))
+    assert (done.status, done.report) == ("completed", "All.")
+
+
+@pytest.mark.rule("resume.progress")
+def test_an_unusable_model_is_replaced_in_a_run_and_in_the_tasks_of_a_call(house: House):
+    house.script(talk(turn("never", faults=("bad_api_key",)), times=2), strict=False)
+    bad = house.model
+    house.model = "script:good"
+    house.script(talk(turn("Done."), times=2))
+    good, house.model = house.model, bad
+    failed = house.one(Task(label="scout", prompt="Look."))
+    assert failed.status == "failed"
+    call = house.whole.session_id
+    done = house.resume(failed.session_id, changes=ResumeChanges(model=good))
+    assert (done.status, done.report, done.model) == ("completed", "Done.", good)
+    again = house.one(Task(label="scout", prompt="Look."))
+    call = house.whole.session_id
+    whole = house.resume(call, changes=ResumeChanges(model=good))
+    assert (again.status, whole.status) == ("failed", "completed")
+
+
+@pytest.mark.rule("resume.progress")
+def test_who_repeated_itself_is_resumed_with_a_message(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    house.script(talk(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")))
+    outcome = house.one()
+    assert outcome.next_steps == f'deputy resume {outcome.session_id} --answer "what to do differently"'

@@ -779,3 +779,22 @@ def test_an_answerer_that_gives_no_answer_is_named_with_what_it_must_give(tmp_pa
         asyncio.run(go())
     assert "my_answerer" in str(raised.value)
     assert not mark.exists()
+
+
+@pytest.mark.rule("resume.progress")
+def test_a_resume_replaces_a_spent_budget_and_refuses_one_that_is_reached(house, place):
+    look = {"calls": [{"name": "Glob", "arguments": {"pattern": "*"}}]}
+    model = house.script("m", {"turns": [look, {"text": "Some."}, {"text": "All."}]})
+
+    async def carry_out():
+        async with opened(place, model) as deputy:
+            [some] = await deputy.delegate([Task(label="a", prompt="x", budget=Budget(requests=2))])
+            with pytest.raises(UsageError, match=r"budget: found 2 requests; the run has used 2 requests"):
+                await deputy.resume(some.session_id, budget=Budget(requests=2))
+            with pytest.raises(UsageError, match=r"nowhere:x"):
+                await deputy.resume(some.session_id, model="nowhere:x")
+            return some, await deputy.resume(some.session_id, budget=Budget(requests=3))
+
+    some, done = asyncio.run(carry_out())
+    assert (some.status, some.errors[0].code) == ("partial", "BUDGET_SPENT")
+    assert (done.status, done.report) == ("completed", "All.")

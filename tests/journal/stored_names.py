@@ -42,6 +42,7 @@ KEYS = (
     r"final_turn:N:model",
     r"handover:N",
     r"model:N",
+    r"new_conversation",
     r"program:N",
     r"program:N:lost",
     r"program:N:note",

@@ -114,9 +114,10 @@ def test_every_flow_comes_to_the_same_outcome_again_and_asks_no_model(home: Path
 
 
 def unworded(outcome: Outcome) -> Outcome:
-    """An outcome without the words of its errors and summary, which a later version may change."""
+    """An outcome without the words of its errors, summary and remedy, which a later version may change."""
     errors = tuple(structs.replace(one, message="", recommendation="") for one in outcome.errors)
-    return structs.replace(outcome, summary="-" if outcome.errors else outcome.summary, errors=errors)
+    summary = "-" if outcome.errors else outcome.summary
+    return structs.replace(outcome, summary=summary, errors=errors, next_steps="")
 
 
 def cut_off(folder: Path, run: str, records: Sequence[Record]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import MsgspecError, Raw, Struct, json, to_builtins
 
-from deputy.core.limits import dollars_text, exact
+from deputy.core.limits import Budget, dollars_text, exact, priced
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant
 from deputy.core.task import HANDING_ON, RUN_TOOL
 
@@ -185,17 +185,21 @@ def backend_parts(backends: str) -> tuple[ApprovalPart, ...]:
     return (ApprovalPart(name="backends", text=whole_text(backends)),) if backends else ()
 
 
-def resume_request(label: str, message: str | None, *, model: str, tools: Collection[str]) -> ApprovalRequest:
+def resume_request(
+    label: str, message: str | None, *, model: str, budget: Budget, tools: Collection[str]
+) -> ApprovalRequest:
     """The approval request for resuming a finished run."""
     said = "(none: the run continues where it stopped)" if message is None else whole_text(message)
+    caps = ", ".join(priced(name, getattr(budget, name)) for name in budget.capped)
     parts = (
         ApprovalPart(name="run", text=whole_text(label)),
         ApprovalPart(name="message", text=said),
         ApprovalPart(name="model", text=whole_text(model)),
+        *((ApprovalPart(name="budget", text=caps),) if caps else ()),
         ApprovalPart(name="tools", text=", ".join(map(whole_text, sorted(tools))) or "none"),
     )
     risk = tools_risk(tools)
-    call = call_digest([label, message, model, sorted(tools)])
+    call = call_digest([label, message, model, caps, sorted(tools)])
     return ApprovalRequest(tool="resume", title="Resume a finished run", parts=parts, risk=risk, call=call)
 
 

@@ -11,7 +11,7 @@ from deputy.core.approval import ApprovalRequest
 from deputy.core.conversation import map_text, without_surrogates
 from deputy.core.errors import Error, UsageError
 from deputy.core.fallback import Routing
-from deputy.core.limits import BudgetUse
+from deputy.core.limits import Budget, BudgetUse
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
 from deputy.core.subtask.context_settings import PassedContext
@@ -103,6 +103,8 @@ class MessageAdded(_Event, frozen=True, kw_only=True, tag="message_added"):
     warnings: tuple[str, ...] = ()
     passed: PassedContext | None = None
     """The passed context in it, if it is the task of a subtask."""
+    starts_over: bool = False
+    """Whether a new conversation begins with it."""
 
 
 class ModelCallBegun(_Event, frozen=True, kw_only=True, tag="model_call_begun"):
@@ -301,6 +303,17 @@ class Delivered(_Event, frozen=True, kw_only=True, tag="delivered"):
     to: str = ""
 
 
+class ResumeChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The limits and the model that a resume replaces, for this round and later ones."""
+
+    budget: Budget = Budget()
+    """New caps on the use of all rounds; a resource without one keeps its cap."""
+    model: str = ""
+
+
+NO_CHANGES = ResumeChanges()
+
+
 class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
     """A new round after the end, with its own outcome."""
 
@@ -312,6 +325,7 @@ class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
     request: ApprovalRequest | None = None
     """The approval that the round needs; None if it needs none."""
     approval_timeout_seconds: float | None = None
+    changes: ResumeChanges = NO_CHANGES
     is_dismissed: bool = False
     """Its question stays unanswered: this round only ends the run as cancelled."""
 

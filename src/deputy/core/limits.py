@@ -292,6 +292,10 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 found.append((name, cap))
         return tuple(found)
 
+    def replaced(self, other: Budget) -> Budget:
+        """The caps of the other budget, and our own where it has none."""
+        return structs.replace(self, **{name: getattr(other, name) for name in other.capped})
+
     def narrowed(self, other: Budget) -> Budget:
         """The tighter of the two caps, resource by resource."""
         return Budget(**{name: _tighter(getattr(self, name), getattr(other, name)) for name in _RESOURCES})

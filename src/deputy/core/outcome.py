@@ -205,6 +205,11 @@ def _sentence(text: str) -> str:
     return text
 
 
+def is_exhausted(outcome: Outcome) -> bool:
+    """Whether the run ended because its context was full."""
+    return isinstance(outcome, Partial) and outcome.errors[0].type == "context_exhausted"
+
+
 def how_to_answer(run: str) -> str:
     """The remedy for a question."""
     return f'Answer it: deputy resume {run} --answer "…"'

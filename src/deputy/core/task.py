@@ -172,6 +172,11 @@ class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cost: Annotated[float, Meta(gt=0, le=MAX_COST, description="US dollars, like 0.5 for 50 cents.")] | None = None
     requests: Annotated[int, Meta(ge=1)] | None = None
 
+    @property
+    def caps(self) -> Budget:
+        """The caps as a budget."""
+        return Budget(**structs.asdict(self))
+
 
 class TaskArguments(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One task."""
@@ -221,7 +226,7 @@ def _check_without_asking(task: TaskFields, where: str, problems: list[FieldProb
 
 def _task(given: TaskArguments) -> Task:
     fields = {name: getattr(given, name) for name in TaskFields.__struct_fields__}
-    return Task(**fields, budget=Budget(**structs.asdict(given.budget)), schema=given.schema)
+    return Task(**fields, budget=given.budget.caps, schema=given.schema)
 
 
 def _read_cost(value: object) -> tuple[float | None, str]:

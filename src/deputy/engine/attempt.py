@@ -17,7 +17,7 @@ from deputy.engine.agent_context import AgentContext, with_model
 from deputy.engine.approvals import ask_person
 from deputy.engine.backend_loop import BackendRun, last_session, run_backend_loop, starts_afresh
 from deputy.engine.history import History
-from deputy.engine.loop import Report, append_user_message, run_loop
+from deputy.engine.loop import Report, append_user_message, run_loop, start_over
 from deputy.engine.ports import BackendRequest, RunContext
 from deputy.engine.prompts import prompt
 from deputy.engine.services import Services
@@ -127,8 +127,7 @@ async def _begin_inline(work: AttemptInput) -> None:
     before = (record.event.backend for record in work.run.history if isinstance(record.event, Started))
     if INLINE not in before:
         text = "\n\n".join(filter(None, (work.options.degradation, work.task)))
-        work.history.start_over()
-        await append_user_message(work.run, work.history, "inline", prompt("inline").format(task=text))
+        await start_over(work.run, work.history, "inline", prompt("inline").format(task=text))
 
 
 async def _open_program(work: AttemptInput, candidate: Candidate) -> BackendRun | Error:

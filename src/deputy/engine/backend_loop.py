@@ -21,10 +21,10 @@ from deputy.core.conversation import (
     estimated_tokens,
 )
 from deputy.core.errors import Error
-from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, Noted, StepLost
+from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, Noted, Returned, StepLost
 from deputy.core.fallback import RESUMES, SILENT
 from deputy.core.limits import Amount, final_turn_message
-from deputy.core.outcome import NO_USAGE, Usage
+from deputy.core.outcome import NO_USAGE, Usage, is_exhausted
 from deputy.core.progress import Progress, retry_progress, shown_arguments
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
@@ -75,8 +75,13 @@ def last_session(records: Iterable[Record], backend: str) -> BackendSession | No
     """The session of earlier rounds, if this program had the last turn."""
     last = None
     for record in records:
-        if isinstance(record.event, ModelCallEnded):
-            last = record.event
+        match record.event:
+            case ModelCallEnded() as event:
+                last = event
+            case Returned(outcome=outcome) if is_exhausted(outcome):
+                last = None
+            case _:
+                continue
     if last is None or last.backend != backend or last.turn is UNSET:
         return None
     end = json.decode(last.turn, type=BackendResult)

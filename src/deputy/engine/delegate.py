@@ -34,11 +34,12 @@ from deputy.engine.validate import output_schema
 from deputy.engine.worktree import close_worktree, open_worktree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from deputy.core.contract import Return
     from deputy.core.events import Requested
     from deputy.core.fallback import Candidate
+    from deputy.core.limits import BudgetUse
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant
     from deputy.core.task import Role
@@ -172,7 +173,7 @@ def outcome_of(
     changed: Iterable[str] | None = None,
 ) -> Outcome:
     """The outcome of the last attempt's report; `changed` files replace those of the history."""
-    report, resume = result.report, f"deputy resume {run.run}"
+    report = result.report
     files = tuple(Artifact(type="file", path=path) for path in (history.changed if changed is None else changed))
 
     def ended(kind: type[AnyOutcome], summary: str, **more: Any) -> AnyOutcome:
@@ -204,13 +205,16 @@ def outcome_of(
                 shortened(f"It asks: {first_sentence(report.text)}"),
                 question=report.text,
                 errors=(_question(report.text, run.run),),
-                next_steps=f'{resume} --answer "…"',
+                next_steps=_how_to_answer(run.run),
             )
         case "limited":
-            error = _resumable(report.error, run.run)
-            return ended(Partial, shortened(f"Partial: {error.message}"), errors=(error,), next_steps=resume)
+            error = report.error or _NO_REASON
+            steps = how_to_continue(run.run, error, history.budgets)
+            remedy = f"Use what was found, or continue with: {steps}"
+            error = structs.replace(error, recoverable=True, recommendation=remedy)
+            return ended(Partial, shortened(f"Partial: {error.message}"), errors=(error,), next_steps=steps)
         case "failed" | "invalid":
-            error = report.error or _resumable(None, run.run)
+            error = report.error or _NO_REASON
             return ended(Failed, shortened(error.message), errors=(error, *result.reasons))
 
 
@@ -247,13 +251,28 @@ def _how_to_answer(run: str) -> str:
     return f'deputy resume {run} --answer "…"'
 
 
-def _resumable(error: Error | None, run: str) -> Error:
-    if error is None:
-        error = Error(type="execution", message="The run ended without a reason.", recoverable=True, recommendation="")
-    # A spent budget stays spent: a resumed run would stop again at once.
-    again = "repeat it with a larger budget" if error.type == "budget" else f"continue with: deputy resume {run}"
-    remedy = f"Use what was found, or {again}"
-    return structs.replace(error, recoverable=True, recommendation=remedy)
+_NO_REASON = Error(
+    type="execution", message="The run ended without a reason.", recoverable=True, recommendation="Try again."
+)
+
+
+def how_to_continue(run: str, error: Error, budgets: Sequence[BudgetUse]) -> str:
+    """The command that resumes a run after this limit, with what it needs to make progress."""
+    command = f"deputy resume {run}"
+    match error.type:
+        case "budget":
+            spent = max(budgets, key=lambda use: use.used / use.cap if use.cap else 1.0, default=None)
+            caps = "CAPS" if spent is None else f"{spent.resource}={_doubled(spent)}"
+            return f"{command} --budget {caps}"
+        case "repetition":
+            return f'{command} --answer "what to do differently"'
+        case _:
+            return command
+
+
+def _doubled(use: BudgetUse) -> str:
+    cap = 2 * max(use.cap, use.used)
+    return f"{cap:.4g}" if use.resource == "cost" else f"{cap:.0f}"
 
 
 def _question(text: str, run: str) -> Error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from msgspec import json
+from msgspec import json, structs
 
-from deputy.core.events import Requested, Resumed, Returned, RunOpened
+from deputy.core.events import NO_CHANGES, Requested, Resumed, Returned, RunOpened
 from deputy.core.state import RESUME_APPROVAL
 from deputy.core.task import Task
 from deputy.engine.approvals import ask_person, policy_for
@@ -22,13 +22,16 @@ from deputy.engine.call import (
     run_parent,
 )
 from deputy.engine.delegate import ADMISSION, delegate
+from deputy.engine.history import of_rounds_that_worked
 from deputy.engine.refine import REFINE, refine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.events import Event
+    from deputy.core.events import Event, Record
+    from deputy.core.limits import Budget
     from deputy.core.outcome import Outcome
+    from deputy.core.request import Grant
     from deputy.core.state import State
     from deputy.engine.ports import RunContext, RunStart
     from deputy.engine.services import Services
@@ -39,7 +42,7 @@ async def run_workflow(run: RunContext, start: RunStart, services: Services) -> 
     if not await _may_resume(run, services) and (before := outcome_before(run)) is not None:
         return before
     # A start that comes from the caller is not masked yet, as in the journal.
-    start = services.keys.mask_event(start)
+    start = as_resumed(services.keys.mask_event(start), run.history)
     if isinstance(start, Requested) and start.options.must_ask and not await _may_start(run, start, services):
         return not_approved(run.lineage)
     for hook in services.before_run:
@@ -57,6 +60,30 @@ async def run_workflow(run: RunContext, start: RunStart, services: Services) -> 
             return await run_parent(run, start, services)
         case _:
             assert_never(start)
+
+
+def as_resumed(start: RunStart, history: Sequence[Record]) -> RunStart:
+    """The start of a run with the budget and the model that its resumes have replaced."""
+    for record in of_rounds_that_worked(history):
+        if not isinstance(record.event, Resumed) or record.event.changes == NO_CHANGES:
+            continue
+        changes = record.event.changes
+        model = changes.model or start.model
+        if isinstance(start, RunOpened):
+            routing = structs.replace(start.routing, session_model=changes.model or start.routing.session_model)
+            start = structs.replace(start, model=model, routing=routing, grant=_raised(start.grant, changes.budget))
+        else:
+            request = start.request
+            wanted = structs.replace(request.wanted, budget=request.wanted.budget.replaced(changes.budget))
+            caller = _raised(request.caller_grant, changes.budget)
+            start = structs.replace(
+                start, model=model, request=structs.replace(request, wanted=wanted, caller_grant=caller)
+            )
+    return start
+
+
+def _raised(grant: Grant, budget: Budget) -> Grant:
+    return structs.replace(grant, budget=grant.budget.replaced(budget))
 
 
 async def _may_resume(run: RunContext, services: Services) -> bool:

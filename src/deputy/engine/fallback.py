@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.core.errors import Error, blame_of
-from deputy.core.events import FellBack, Returned, Started
+from deputy.core.events import FellBack, Resumed, Returned, Started
 from deputy.core.fallback import (
     DO_IT_YOURSELF,
     INLINE,
@@ -25,6 +25,7 @@ from deputy.core.fallback import (
 from deputy.core.outcome import Failed, Fallback
 from deputy.core.progress import Progress
 from deputy.engine.attempt import attempt, record_attempt
+from deputy.engine.history import of_rounds_that_worked
 from deputy.engine.ports import NotReady
 
 if TYPE_CHECKING:
@@ -198,10 +199,12 @@ def _last_candidate(run: RunContext, asked: str) -> Candidate | None:
     """The last candidate of the previous round, unless that round failed."""
     started: Started | None = None
     has_failed = False
-    for record in run.history:
+    for record in of_rounds_that_worked(run.history):
         match record.event:
             case Started() as event:
                 started = event
+            case Resumed(changes=changes) if changes.model:
+                started = None
             case Returned(outcome=outcome):
                 has_failed = isinstance(outcome, Failed)
             case _:

@@ -56,7 +56,7 @@ class History:
     def __init__(self, system: str, overhead: int = 0) -> None:
         self.conversation = Conversation(system)
         self.turn = 0
-        self.tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
+        self.tokens = self._empty_tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
         """Context size: the provider's last count plus an estimate of what was added since."""
         self.estimate = self._empty = overhead + estimated_tokens(text_size(system))
         """Our own estimate of the next request's tokens."""
@@ -106,6 +106,7 @@ class History:
         system = self.conversation.system
         self.conversation = Conversation(system)
         self.estimate = self._empty
+        self.tokens = self._empty_tokens
 
     def append_user_message(
         self, text: str, warnings: tuple[str, ...] = (), passed: PassedContext | None = None
@@ -114,6 +115,12 @@ class History:
         self.warnings += warnings
         self.passed = passed or self.passed
         self._append(UserMessage(text=text), text_size(text))
+
+    def append_recorded(self, event: MessageAdded) -> None:
+        """Append a recorded user message; a new conversation may begin with it."""
+        if event.starts_over:
+            self.start_over()
+        self.append_user_message(words_of(event), event.warnings, event.passed)
 
     def append_reply(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
         """Append the model's message, which may have been cut off, and count its usage.
@@ -184,11 +191,11 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> His
             pending.clear()
             results.clear()
 
-    for record in _of_rounds_that_worked(records):
+    for record in of_rounds_that_worked(records):
         match record.event:
             case MessageAdded() as event:
                 settle()
-                history.append_user_message(words_of(event), event.warnings, event.passed)
+                history.append_recorded(event)
             case ModelCallEnded() as ended:
                 settle()
                 message = history.append_reply(ended, is_last=FINAL_TURN in record.key)
@@ -215,10 +222,18 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> His
             history.learn(text)
     settle()
     history.has_acted |= any(_may_have_acted(record) for record in records)
+    _forget_replaced_caps(history, records)
     return history
 
 
-def _of_rounds_that_worked(records: Sequence[Record]) -> Iterator[Record]:
+def _forget_replaced_caps(history: History, records: Sequence[Record]) -> None:
+    resumed = next((one.event for one in reversed(records) if isinstance(one.event, Resumed)), None)
+    if resumed is not None and resumed.changes.budget.capped:
+        # The use was recorded beside the caps that this round replaces; its first call records the new ones.
+        history.budgets = ()
+
+
+def of_rounds_that_worked(records: Sequence[Record]) -> Iterator[Record]:
     """The records, without the Resumed events of denied earlier rounds."""
     last = max((record.event.round for record in records if isinstance(record.event, Resumed)), default=0)
     unsaid = not_begun(records) - {last}
@@ -250,6 +265,11 @@ def _subtask_results(record: Record) -> str | None:
 def user_message(text: str, warnings: tuple[str, ...] = (), passed: PassedContext | None = None) -> MessageAdded:
     """A user message as an event."""
     return MessageAdded(message=raw(UserMessage(text=text)), warnings=warnings, passed=passed)
+
+
+def first_message_of(text: str) -> MessageAdded:
+    """A user message with which a new conversation begins, as an event."""
+    return MessageAdded(message=raw(UserMessage(text=text)), starts_over=True)
 
 
 def words_of(event: MessageAdded) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, json, structs
 
 from deputy.core.contract import Return
 from deputy.core.errors import Error, new_error
-from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun
+from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun, Resumed, Returned
 from deputy.core.limits import nearly_full, repeats_itself
 from deputy.core.messages import UNANSWERED_CALL
+from deputy.core.outcome import is_exhausted
 from deputy.core.progress import Progress
 from deputy.core.text_calls import without_thinking
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
-from deputy.engine.history import ASK, user_message, words_of
+from deputy.engine.history import ASK, first_message_of, user_message, words_of
 from deputy.engine.prompts import prompt
 from deputy.engine.salvage import sent_back
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
@@ -137,11 +138,34 @@ async def ask_person(run: RunContext, history: History, agent: AgentContext, que
 
 async def continue_history(run: RunContext, history: History) -> bool:
     """Continue the conversation of earlier rounds; False if none of them has sent the task yet."""
-    if not any(isinstance(record.event, MessageAdded) for record in run.history):
+    task = next((one.event for one in run.history if isinstance(one.event, MessageAdded)), None)
+    if task is None:
         return False
-    if history.is_answered:
+    last = next((one.event.outcome for one in reversed(run.history) if isinstance(one.event, Returned)), None)
+    if last is not None and is_exhausted(last):
+        text = _after_exhaustion(words_of(task), history, last.report, run)
+        await start_over(run, history, "new_conversation", text)
+    elif history.is_answered:
         await append_user_message(run, history, "resumed", prompt("resumed"))
     return True
+
+
+async def start_over(run: RunContext, history: History, key: str, text: str) -> None:
+    """Begin a new conversation with this message; totals and notes stay."""
+    history.append_recorded(await run.record(key, first_message_of(text)))
+
+
+def _after_exhaustion(task: str, history: History, report: str, run: RunContext) -> str:
+    """The task with what the full conversation has left: the notes, the report, and the message of the resume."""
+    said = next((one.event.message for one in reversed(run.history) if isinstance(one.event, Resumed)), UNSET)
+    parts = (
+        task,
+        prompt("new_conversation"),
+        "Notes:\n\n" + "\n\n".join(history.notes) if history.notes else "",
+        f"Report so far:\n\n{report}" if report else "",
+        f"Message for you now:\n\n{json.decode(said, type=str)}" if said is not UNSET else "",
+    )
+    return "\n\n".join(filter(None, parts))
 
 
 async def _use_tools(

@@ -52,7 +52,7 @@ def refuse_below_run(action: str) -> None:
         raise UsageError(
             action,
             Unquoted(f"a process that {run} started"),
-            "a run cannot approve or answer its own call; a person does that in another terminal",
+            "a run cannot approve, answer or extend its own call; a person does that in another terminal",
         )
 
 

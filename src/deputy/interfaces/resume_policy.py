@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Raw, json
 
-from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
-from deputy.core.events import ANSWER, APPROVAL, QuestionAsked, Requested, RunOpened
+from deputy.core.errors import LeaseHeld, UnknownRun, Unquoted, UsageError
+from deputy.core.events import ANSWER, APPROVAL, NO_CHANGES, QuestionAsked, Requested, RunOpened
+from deputy.core.limits import priced
 from deputy.core.outcome import shortened
 from deputy.core.state import ASKED, answer_key
+from deputy.engine.budget import amount
 from deputy.engine.call import DELEGATE, FanOut
 from deputy.engine.recover import has_time_below, seconds_late
 from deputy.interfaces.call_results import children_of, tasks_of
+from deputy.interfaces.nesting import refuse_below_run
 from deputy.interfaces.questions import question_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from deputy.core.approval import ApprovalRequest, Question
+    from deputy.core.events import ResumeChanges
+    from deputy.core.limits import Budget
     from deputy.core.state import State
+    from deputy.interfaces.model_selection import ModelSelection
     from deputy.wiring import Runtime
 
 Answer: TypeAlias = str | Mapping[str, str] | None
@@ -33,6 +41,7 @@ async def resume_run(
     runtime: Runtime,
     state: State,
     answer: Answer,
+    changes: ResumeChanges = NO_CHANGES,
     request: ApprovalRequest | None = None,
     approval_timeout_seconds: float | None = None,
 ) -> None:
@@ -43,16 +52,42 @@ async def resume_run(
         raise UsageError("ID", state.run, "the run is being cancelled; resume it when it has ended")
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
+        if changes != NO_CHANGES:
+            raise UsageError("ID", state.run, "the run has not ended; a budget or a model is replaced when it has")
         await _revive(runtime, state, answers)
         return
     message = (answers or None) if state.command == DELEGATE else answers.get(state.run)
     try:
         await runtime.engine.resume(
-            state.run, message, request=request, approval_timeout_seconds=approval_timeout_seconds
+            state.run, message, request=request, approval_timeout_seconds=approval_timeout_seconds, changes=changes
         )
     except LeaseHeld:
         # Another process has just resumed it.
         raise _at_work(state.run) from None
+
+
+async def check_changes(
+    runtime: Runtime, models: ModelSelection, state: State, changes: ResumeChanges, ceiling: Budget
+) -> None:
+    """Refuse a model that cannot be used, and caps that this Deputy does not have or that are reached already."""
+    budget, model = changes.budget, changes.model
+    if model:
+        runtime.models.check(model)
+        await models.ensure_usable(model)
+    if not budget.capped:
+        return
+    refuse_below_run("budget")
+    models.check_cost(budget, model or state.model, "budget.cost")
+    for resource, cap in budget.excess(ceiling):
+        most = getattr(ceiling, resource)
+        raise UsageError("budget", Unquoted(priced(resource, cap)), f"give at most {priced(resource, most)}")
+    below = await runtime.journal.descendants(state.run)
+    used = amount(reduce(add, (one.usage for one in below), state.usage))
+    for resource in budget.capped:
+        cap, spent = getattr(budget, resource), getattr(used, resource) or 0
+        if cap <= spent:
+            expected = f"the run has used {priced(resource, spent)}, which count too; give more"
+            raise UsageError("budget", Unquoted(priced(resource, cap)), expected)
 
 
 def check_ended(state: State, answer: Answer) -> None:

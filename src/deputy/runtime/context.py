@@ -13,11 +13,13 @@ from deputy.core.errors import DeputyError, Error, LeaseLost, StepFailed, Storag
 from deputy.core.events import (
     ANSWER,
     APPROVAL,
+    NO_CHANGES,
     FellBack,
     Joined,
     ModelCallEnded,
     QuestionAnswered,
     QuestionAsked,
+    Resumed,
     Slept,
     Spawned,
     StepBegun,
@@ -197,7 +199,10 @@ class DurableRunContext(Generic[L]):
                 drawn = ValueDrawn(value=str(await self._supervisor.rounds.next(child, force=force)))
                 record = await self._journal.append(self._lease, name, drawn)
             number = int(cast("ValueDrawn", self._take_record(record).event).value)
-            await self._supervisor.rounds.reach(child, number, message, within=self.lineage.deadline)
+            changes = next(
+                (one.event.changes for one in reversed(self.history) if isinstance(one.event, Resumed)), NO_CHANGES
+            )
+            await self._supervisor.rounds.reach(child, number, message, within=self.lineage.deadline, changes=changes)
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child to end and return its outcome."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import json
 
 from deputy.core.errors import StorageError, UnknownRun, UsageError
+from deputy.core.events import NO_CHANGES
 from deputy.core.state import answer_key
 from deputy.engine.ports import L
 from deputy.engine.recover import OrphanedRun, Overdue, find, overdue, unanswered
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from deputy.core.approval import ApprovalRequest
-    from deputy.core.events import Record
+    from deputy.core.events import Record, ResumeChanges
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Journal, Observer, RunStart, Workflow, Worktree, World
@@ -128,10 +129,16 @@ class LocalEngine(Generic[L]):
         seconds: float | None = None,
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
+        changes: ResumeChanges = NO_CHANGES,
     ) -> int:
         """Start another round of an ended run; returns its number."""
         return await self._supervisor.rounds.begin(
-            run, message, seconds=seconds, request=request, approval_timeout_seconds=approval_timeout_seconds
+            run,
+            message,
+            seconds=seconds,
+            request=request,
+            approval_timeout_seconds=approval_timeout_seconds,
+            changes=changes,
         )
 
     async def cancel(self, run: str, reason: str = "") -> None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import UNSET, Raw, json
 
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
-from deputy.core.events import Resumed
+from deputy.core.events import NO_CHANGES, Resumed
 from deputy.core.limits import inherited_deadline
 from deputy.engine.ports import L
 
 if TYPE_CHECKING:
     from deputy.core.approval import ApprovalRequest
+    from deputy.core.events import ResumeChanges
     from deputy.core.state import State
     from deputy.engine.ports import Journal
     from deputy.runtime.supervisor import RunSupervisor
@@ -34,12 +35,12 @@ class ResumeRounds(Generic[L]):
         is_done = state.status == "completed" and not force
         return state.round if state.is_live or is_done else state.round + 1
 
-    async def reach(self, run: str, number: int, message: Any, *, within: float | None) -> None:
+    async def reach(self, run: str, number: int, message: Any, *, within: float | None, changes: ResumeChanges) -> None:
         """Make sure that a run has reached this round: start it, resume it, or do nothing if it is past it."""
         state = await self._journal.state(run)
         if state is not None and not state.is_live and state.round < number:
             with suppress(LeaseHeld):
-                await self.begin(run, message, within=within)
+                await self.begin(run, message, within=within, changes=changes)
         else:
             await self._supervisor.ensure_running(run)
 
@@ -52,6 +53,7 @@ class ResumeRounds(Generic[L]):
         within: float | None = None,
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
+        changes: ResumeChanges = NO_CHANGES,
         is_dismissed: bool = False,
     ) -> int:
         """Start another round of an ended run; returns its number."""
@@ -75,6 +77,7 @@ class ResumeRounds(Generic[L]):
                     deadline=None if within is None else inherited_deadline(now, within, limit),
                     request=request,
                     approval_timeout_seconds=approval_timeout_seconds,
+                    changes=changes,
                     is_dismissed=is_dismissed,
                 )
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)

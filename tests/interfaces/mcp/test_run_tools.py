@@ -26,12 +26,12 @@ def answering(action: str, content: dict | None = None):
     return {"elicitation_callback": answer}
 
 
-def resumed(house, run: str, *, answer: str | None = "go on", result: bool = True, **options):
+def resumed(house, run: str, *, answer: str | None = "go on", result: bool = True, more=None, **options):
     """What comes of going on with a run, and where it stands in the end."""
 
     async def main():
         async with here(house, **options) as client:
-            output = await client.call_tool("DelegateResume", {"session_id": run, "answer": answer})
+            output = await client.call_tool("DelegateResume", {"session_id": run, "answer": answer, **(more or {})})
             if not output.is_error and result:
                 await client.call_tool("DelegateResult", {"session_id": run, "wait": 30})
             return output
@@ -158,3 +158,24 @@ def test_a_run_that_waits_for_an_answer_is_cancelled_over_mcp(house):
     output = json.loads(text_of(asyncio.run(main())))
     assert (output["status"], [task["status"] for task in output["tasks"]]) == ("cancelled", ["cancelled"])
     assert "question" not in output
+
+
+@pytest.mark.rule("resume.progress")
+@pytest.mark.rule("approve.exact")
+def test_another_budget_and_model_are_approved_and_used(house):
+    run = ended_run(house, turn("never"))
+    good = house.script("good", talk(turn("second done"), times=9))
+    refused = resumed(house, run, more={"model": good}, result=False)
+    assert "only the person who runs Deputy may name a script" in text_of(refused)
+    seen = []
+
+    async def accept(context, params):
+        seen.append(params.message)
+        return ElicitResult(action="accept", content={"choice": "yes"})
+
+    more = {"budget": {"requests": 9}, "model": "offline:scout"}
+    resumed(house, run, more=more, client={"elicitation_callback": accept}, allow=WRITERS)
+    said = json.loads(house.run("show", run, "--json").stdout)
+    assert (said["status"], said["outcome"]["model"]) == ("completed", "offline:scout")
+    assert "9 requests" in seen[0]
+    assert "offline:scout" in seen[0]

@@ -24,7 +24,7 @@ from deputy.core.conversation import (
     ToolMessage,
     UserMessage,
 )
-from deputy.core.events import ModelCallEnded, ToolCallEnded
+from deputy.core.events import MessageAdded, ModelCallEnded, ToolCallEnded
 from deputy.core.limits import exact
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.outcome import NO_USAGE
@@ -237,7 +237,7 @@ class SimModel:
         yield Stop(reason="length" if not message.calls and chance.random() < mood.is_cut else "end", message=message)
 
     def _seen(self, run: str, conversation: Conversation) -> int:
-        """How many answers the conversation has; it must have all that were ever made durable."""
+        """How many answers are durable; the conversation must have all of them, or all since it began anew."""
         ledger = self._ledger
         expect(not ledger.is_closed, f"{self._label} was asked when all was over")
         ledger.expect_not_stopped(run, f"a model call of {self._label}")
@@ -247,13 +247,17 @@ class SimModel:
                 ledger.expect_as_returned(result)
         expect(not isinstance(conversation.messages[-1], AssistantMessage), f"{self._label} was asked to follow itself")
         answers = sum(isinstance(message, AssistantMessage) for message in conversation.messages)
-        durable = [one.event for one in ledger.disk.records[run] if isinstance(one.event, ModelCallEnded)]
-        text = sum(bool(event.message) for event in durable)
+        events = [one.event for one in ledger.disk.records[run]]
+        durable = [event for event in events if isinstance(event, ModelCallEnded)]
+        # After a full context a new conversation begins.
+        begins = [n for n, event in enumerate(events) if isinstance(event, MessageAdded) and event.starts_over]
+        now = [event for event in events[begins[-1] :] if isinstance(event, ModelCallEnded)] if begins else durable
+        text = sum(bool(event.message) for event in now)
         expect(answers == text, f"{self._label} was asked with {answers} of {text} answers that were paid for")
         self._key = (self._label, len(durable))
         ledger.asked[self._key] = ledger.asked.get(self._key, 0) + 1
         ledger.told[self._key] = NO_USAGE
-        return answers
+        return sum(bool(event.message) for event in durable)
 
     def _message(self, chance: Random, turn: int, run: str, has_tools: bool) -> AssistantMessage:
         mood = self._ledger.scenario.mood

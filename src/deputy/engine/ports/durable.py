@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         QuestionAsked,
         Record,
         Requested,
+        ResumeChanges,
         RunOpened,
         StepBegun,
         StepLost,
@@ -243,6 +244,7 @@ class Engine(Protocol):
         seconds: float | None = None,
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
+        changes: ResumeChanges = ...,
     ) -> int:
         """Start another round of an ended run; returns the round's number.
 

@@ -10,7 +10,8 @@ from mcp_types import InputRequiredResult
 from msgspec import UNSET, convert
 
 from deputy.core.approval import resume_request
-from deputy.core.errors import DeputyError, UnknownRun
+from deputy.core.errors import DeputyError, UnknownRun, UsageError
+from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.engine.call import RUN
 from deputy.engine.refine import REFINE
 from deputy.interfaces.mcp import elicitation
@@ -87,6 +88,8 @@ async def resume(call: McpCall) -> Answer:
     from deputy.interfaces.mcp.delegate_tools import ask_client
 
     wanted = call.read(ResumeArguments)
+    if is_script(wanted.model or ""):
+        raise UsageError("model", wanted.model, ONLY_A_PERSON)
     run, server_state = wanted.session_id, call.server_state
     if call.params.request_state is not None:
         await elicitation.take_answers(server_state, call.context, run, call.params.input_responses or {})
@@ -100,7 +103,14 @@ async def resume(call: McpCall) -> Answer:
     is_approved = server_state.options.approval == "granted" or state.is_live
     request = None if is_approved else await _request(deputy, state, wanted)
     approval_timeout_seconds = elicitation.approval_timeout(call)
-    await deputy.resume_run(run, wanted.answer, request=request, approval_timeout_seconds=approval_timeout_seconds)
+    await deputy.resume_run(
+        run,
+        wanted.answer,
+        budget=wanted.budget.caps,
+        model=wanted.model,
+        request=request,
+        approval_timeout_seconds=approval_timeout_seconds,
+    )
     server_state.later(_finished(deputy, run))
     asked = None
     if request is not None:
@@ -137,7 +147,8 @@ async def check_allowed(server_state: ServerState, state: State) -> None:
 
 async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> ApprovalRequest:
     tools = await deputy.tools_of(state.run)
-    return resume_request(state.label or state.command, wanted.answer, model=state.model, tools=tools)
+    model, budget = wanted.model or state.model, wanted.budget.caps
+    return resume_request(state.label or state.command, wanted.answer, model=model, budget=budget, tools=tools)
 
 
 async def _finished(deputy: Deputy, run: str) -> None:

@@ -10,7 +10,7 @@ from deputy.core.detect.found_request import RequestJson
 from deputy.core.outcome import Usage
 from deputy.core.results import ResultsJson
 from deputy.core.state import Status
-from deputy.core.task import ResultForm
+from deputy.core.task import BudgetArguments, ResultForm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,8 @@ class ResumeArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fi
     answer: (
         Annotated[str, Meta(min_length=1, description="The answer to its question, or a further message.")] | None
     ) = None
+    budget: BudgetArguments = BudgetArguments()
+    model: Annotated[str, Meta(min_length=1, description="Another model, if its own cannot be used.")] | None = None
 
 
 class DetectArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

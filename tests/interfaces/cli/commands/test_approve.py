@@ -322,12 +322,13 @@ def test_a_run_never_approves_or_answers_a_call(house):
         f"{deputy} resume {run} --yes",
         f"{deputy} resume {run} --answer yes",
         f"{deputy} merge 1 --yes",
+        f"{deputy} resume {run} --budget 9",
     )
     command = "; ".join(f"{one}; echo code $?" for one in tries)
     model = calling(house, {"name": "Run", "arguments": {"command": command}})
     assert house.run("run", "try", "--yes", "--model", model).returncode == 0
     mine = next(entry["session_id"] for entry in entries(house) if entry["session_id"] != run)
     said = house.run("transcript", mine).stdout
-    assert said.count("a run cannot approve or answer its own call") >= len(tries)
+    assert said.count("a run cannot approve, answer or extend its own call") >= len(tries)
     assert said.count("code 2") >= len(tries)
     assert next(entry["status"] for entry in entries(house) if entry["session_id"] == run) == "waiting"

@@ -42,10 +42,14 @@ EXAMPLES = """\b
 Examples:
   deputy resume sess_1763190000_x7k2ab
   deputy resume sess_1763190000_x7k2ab --answer "Use the second one."
+  deputy resume sess_1763190000_x7k2ab --budget tokens=200000
+  deputy resume sess_1763190000_x7k2ab --model sonnet
 
 \b
 Finished model calls are not made again. A call of several tasks continues
 with those that did not complete. At a terminal, open questions are asked.
+A run whose context was full begins a new conversation with its task, its
+notes and its report. --budget counts what the run has used before.
 
 \b
 The exit code is that of the outcome; 3 when there is no such run."""
@@ -57,7 +61,7 @@ The exit code is that of the outcome; 3 when there is no such run."""
 @click.option(
     "--workspace", type=click.Path(exists=True, file_okay=False), help="Continue in this folder, not in the run's own."
 )
-@with_run_options("yes", "events")
+@with_run_options("model", "budget", "yes", "events", model="Another model, if the run's own cannot be used.")
 @with_console("Print the outcome as JSON.")
 def command(console: Console, run: str, answer: str | None, workspace: str | None, options: RunOptions) -> int:
     """Continue a run, or answer its question.
@@ -84,7 +88,7 @@ async def _resume(console: Console, run: str, answer: str | None, options: RunOp
             with resumable(run):
                 # A run that was approved above continues at once, and may have ended by now.
                 if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
-                    await deputy.resume_run(run, answers)
+                    await deputy.resume_run(run, answers, budget=options.budget, model=options.model)
             results = await live.wait(run, deputy.results(run))
         if results is None:
             return not_stopped(run)

@@ -33,8 +33,9 @@ Examples:
 \b
 The latest {_LOOKED_AT:,} stored runs that ended are counted, each with its own
 tokens and cost, without those of its subagents; a resumed run counts with the
-time of its last round and all its timeouts. EACH is the median cost of a run. `+ ?` means that the cost
-of some runs is unknown. To change a limit, edit ~/.config/deputy/config.toml:
+time of its last round and all its timeouts. EACH is the median cost of a run.
+`+ ?` means that the cost of some runs is unknown. To change a limit, edit
+~/.config/deputy/config.toml:
   [limits.commands.research]
   default = 1800
 
