@@ -398,6 +398,16 @@ def test_a_programs_return_is_repaired_in_its_session_and_read_leniently(house: 
     assert checked == [("Return is not valid JSON",), ()]
 
 
+@pytest.mark.rule("honest.calls")
+def test_a_program_that_asks_for_subtasks_is_told_once_that_it_cannot_have_them(house: House, way):
+    asks = '{"content": "", "status": "CONTINUATION", "notes": {"subtask_request": {"type": "a", "description": "b"}}}'
+    way.play(turn(asks), turn(asks))
+    outcome = house.one(Task(label="scout", prompt="Look around."))
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].code == "INVALID_REQUEST"
+    assert "you cannot have subtasks here" in way.calls[1].stdin
+
+
 @pytest.mark.rule("contract.repair")
 def test_a_return_with_another_session_id_fails_after_its_repair(house: House, way):
     other = '{"status": "done", "summary": "So.", "artifacts": [], "session_id": "s", "agent_type": "task:scout"}'

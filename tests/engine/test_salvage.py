@@ -56,7 +56,7 @@ def test_one_call_to_a_reading_tool_is_executed_and_recorded_as_salvaged(house: 
     ended = [one.event for one in house.records(outcome.session_id) if isinstance(one.event, ModelCallEnded)]
     assert SPELLINGS[spelling] in ended[0].salvaged
     assert ended[1].salvaged == ""
-    assert outcome.warnings == ("The model wrote 1 tool call as text; executed as salvaged.",)
+    assert outcome.warnings == ("1 tool call was written as text by the model, and executed (salvaged).",)
 
 
 @pytest.mark.rule("honest.calls")
@@ -64,8 +64,11 @@ def test_one_call_to_a_reading_tool_is_executed_and_recorded_as_salvaged(house: 
     ("text", "reason"),
     [
         ('<tool_call>{"name": "Read", "arguments": {"file": "a.txt"}}</tool_call>', "Its arguments are not valid: "),
-        ('<tool_call>{"name": "search", "arguments": {}}</tool_call>', "You have no tool 'search'. Your tools: Read, "),
-        ('{"name": "Edit", "arguments": {"path": "a.txt"}}', "You have no tool 'Edit'. Your tools: Read, "),
+        (
+            '<tool_call>{"name": "search", "arguments": {}}</tool_call>',
+            "There is no tool 'search' here. The tools are: Read, ",
+        ),
+        ('{"name": "Edit", "arguments": {"path": "a.txt"}}', "There is no tool 'Edit' here. The tools are: Read, "),
         (f"{READ}\n{READ}", "It has 2 calls; only one can be read from text."),
         (f"I read it now.\n{READ}", "There is other text beside it."),
         ('<tool_call>{"name": "Read", "arguments": {"path": }</tool_call>', "It cannot be read."),

@@ -151,6 +151,15 @@ def test_an_artifact_outside_of_the_workspace_fails(project: Project):
     assert project.task().status == "not started"
 
 
+@pytest.mark.rule("honest.calls")
+def test_a_continuation_in_a_command_without_subtask_fails_after_it_was_sent_back(project: Project):
+    project.add()
+    asks = '{"content": "", "status": "CONTINUATION", "notes": {"subtask_request": {"type": "a", "description": "b"}}}'
+    ended = project.order("research", 1, turn(asks), turn(asks))
+    assert (ended.outcome.status, ended.outcome.errors[0].code) == ("failed", "INVALID_REQUEST")
+    assert project.task().status == "not started"
+
+
 @pytest.mark.rule("contract.repair")
 def test_plain_text_is_sent_back_once_and_what_comes_then_counts(project: Project):
     project.add()

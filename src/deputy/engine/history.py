@@ -97,8 +97,8 @@ class History:
     @property
     def all_warnings(self) -> tuple[str, ...]:
         """The warnings for the outcome, with the count of salvaged calls."""
-        calls = "1 tool call" if self.salvaged == 1 else f"{self.salvaged} tool calls"
-        salvaged = (f"The model wrote {calls} as text; executed as salvaged.",) if self.salvaged else ()
+        calls = "1 tool call was" if self.salvaged == 1 else f"{self.salvaged} tool calls were"
+        salvaged = (f"{calls} written as text by the model, and executed (salvaged).",) if self.salvaged else ()
         return (*self.warnings, *salvaged)
 
     def start_over(self) -> None:

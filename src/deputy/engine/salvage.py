@@ -62,7 +62,10 @@ def sent_back(text: str, agent: AgentContext) -> SentBack | None:
         reason = "It was sent in pieces."
     return SentBack(
         text=prompt("text_call").format(reason=reason, form=_form(found, agent)),
-        error=new_error("TOOL_CALL_AS_TEXT", f"{agent.model.name} wrote a tool call as text, twice: {reason}"),
+        error=new_error(
+            "TOOL_CALL_AS_TEXT",
+            f"{agent.model.name} wrote a tool call as text, also after the reason was sent back. {reason}",
+        ),
     )
 
 
@@ -95,7 +98,7 @@ def _judged(found: TextCalls, agent: AgentContext) -> TextCall | str:
         return f"It has {len(found.calls)} calls; only one can be read from text."
     tool = _tool(call.name, agent)
     if tool is None:
-        return f"You have no tool {call.name!r:.80}. Your tools: {', '.join(agent.held) or 'none'}."
+        return f"There is no tool {call.name!r:.80} here. The tools are: {', '.join(agent.held) or 'none'}."
     if not found.is_alone:
         return "There is other text beside it."
     if not tool.traits.reads_only:

@@ -9,6 +9,7 @@ import pytest
 from mcp import MCPError
 from tests.support.command_house import entries, until
 from tests.support.mcp_clients import ERAS, here, tasks, text_of
+from tests.support.scripts import call as scripted_call
 from tests.support.scripts import talk, turn
 from tests.tools.test_mcp_servers import configured
 
@@ -96,7 +97,7 @@ def test_tasks_only_read_unless_the_server_was_told_otherwise(house):
 
 def test_a_task_may_name_subtask_where_the_server_allows_it(house):
     wanted = {"type": "check", "description": "Check the sum."}
-    asks = turn(calls=[{"name": "Subtask", "arguments": {"requests": [wanted]}}])
+    asks = turn("", scripted_call("Subtask", requests=[wanted]))
     model = house.script("w", talk(turn("It is right."), when="Check the sum."), talk(asks, turn("Checked.")))
     naming = {"tasks": [{"label": "a", "prompt": "x", "tools": ["Read", "Subtask"]}]}
     allowed = call(house, "Delegate", naming, model=model, allow=frozenset({"Read", "Subtask"}))
@@ -104,6 +105,14 @@ def test_a_task_may_name_subtask_where_the_server_allows_it(house):
     assert allowed.structured_content["results"][0]["report"] == "Checked."
     error = refused.structured_content["results"][0]["error"]
     assert (error["code"], "'Subtask'" in error["message"]) == ("GRANT_EXCEEDED", True)
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_continuation_of_a_task_without_subtask_fails_over_mcp_too(house):
+    asks = {"content": "", "status": "CONTINUATION", "notes": {"subtask_request": {"type": "a", "description": "b"}}}
+    model = house.script("w", talk(turn(json.dumps(asks)), turn(json.dumps(asks))))
+    (result,) = call(house, "Delegate", tasks("a"), model=model).structured_content["results"]
+    assert (result["outcome"], result["error"]["code"]) == ("failed", "INVALID_REQUEST")
 
 
 def test_of_configured_servers_tasks_may_name_the_tools_that_only_read(house, monkeypatch):

@@ -59,6 +59,17 @@ def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_err
     assert lines[-1].endswith(" · $0.0066")
 
 
+def test_a_task_may_name_subtask_among_its_tools(house):
+    wanted = {"requests": [{"type": "check", "description": "Check the sum."}]}
+    asks = ScriptedTurn(calls=(ScriptedCall(name="Subtask", arguments=wanted),))
+    child = answering(ScriptedTurn(text="Right."), when="Check the sum.")
+    with provider(child, answering(asks, ScriptedTurn(text="Checked."))) as server:
+        named = ("--tools", "Read,Subtask", "--model", MODEL, "--yes")
+        run = house.run("delegate", "-t", "a=the work", *named, **server.environ)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.endswith("Checked.\n")
+
+
 @pytest.mark.rule("delegate.json")
 def test_json_has_the_counts_and_every_result_and_a_mix_is_exit_code_four(house):
     refused = answering(ScriptedTurn(faults=("bad_request",)), when="break")
