@@ -258,6 +258,7 @@ def _find_backends(parts: _RuntimeParts, journal: SqliteJournal, models: ModelFa
         provider_of=models.provider_of,
         missing_key=models.missing_key,
         full_name=models.full_name,
+        notice=models.notice,
         native_failures=partial(_native_failures, journal),
         redactor=parts.redactor,
         open_files=partial(WorkspaceTextFiles, private=parts.private, main=parts.workspace),

@@ -84,6 +84,18 @@ def test_a_detected_server_that_stops_is_an_error_and_no_other_model_is_used(hou
     assert second.errors[0].code == "NETWORK_FAILED"
 
 
+@pytest.mark.rule("model.alias")
+def test_a_retired_model_is_replaced_by_its_successor_with_a_warning(house, place, monkeypatch):
+    with ProviderServer(ScriptedTurn(text="Done.")) as server:
+        _environment(house, monkeypatch, **server.environ)
+        [outcome] = run_sync("x", model="sonnet-4", **place)
+        assert [asked.model for asked in server.asked] == ["claude-sonnet-5-5"]
+    assert (outcome.status, outcome.model) == ("completed", "anthropic:claude-sonnet-5-5")
+    assert outcome.warnings == (
+        "claude-sonnet-4 is retired; its successor claude-sonnet-5-5 was used. Name that model, or another one.",
+    )
+
+
 def test_a_model_without_tools_fails_at_once_with_a_remedy_and_without_retry_or_fallback(house, place, monkeypatch):
     message = "registry.ollama.ai/library/gemma3:4b does not support tools"
     refusal = answers(400, {"error": {"message": message, "type": "api_error"}})

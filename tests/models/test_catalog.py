@@ -3,6 +3,8 @@
 import pytest
 
 from deputy.core.conversation import TokenUsage
+from deputy.core.detect import SHIPPED
+from deputy.core.detect.model_routing import resolve
 from deputy.core.errors import UsageError
 from deputy.core.outcome import NO_USAGE
 from deputy.models.catalog import ModelPrices, ResolvedName, priced, read_catalog
@@ -36,8 +38,41 @@ CATALOG = read_catalog()
     ],
 )
 def test_names_stand_for_models(name, model, thinking):
-    named = CATALOG.resolve(name)
+    named = CATALOG.resolve(name, "2026-11-17")
     assert (str(named), named.thinking) == (model, thinking)
+
+
+@pytest.mark.rule("model.alias")
+def test_an_alias_of_a_text_means_what_it_means_everywhere():
+    for alias in SHIPPED.aliases:
+        in_text = resolve(alias.upper(), SHIPPED)
+        assert CATALOG.resolve(in_text) == CATALOG.resolve(alias) == CATALOG.resolve(alias.upper())
+    current = {name: str(CATALOG.resolve(name)) for name in ("sonnet", "opus", "haiku")}
+    assert current == {name: f"anthropic:claude-{name}-5-5" for name in current}
+
+
+@pytest.mark.rule("model.alias")
+@pytest.mark.parametrize("today", ["2026-11-29", "2026-11-30"])
+def test_a_name_means_its_version_until_that_is_retired_and_then_its_successor(today):
+    names = ("sonnet-4.5", "sonnet-4.5-thinking", "claude-sonnet-4-5", "claude-sonnet-4-5-20250929")
+    found = {name: CATALOG.resolve(name, today) for name in names}
+    if today < "2026-11-30":
+        assert {one.model.removesuffix("-20250929") for one in found.values()} == {"claude-sonnet-4-5"}
+        assert {one.instead_of for one in found.values()} == {""}
+    else:
+        assert {str(one) for one in found.values()} == {"anthropic:claude-sonnet-5-5"}
+        assert all(one.instead_of.startswith("claude-sonnet-4-5") for one in found.values())
+    assert found["sonnet-4.5-thinking"].thinking == "high"
+    exact = CATALOG.resolve("anthropic:claude-sonnet-4-5", today)
+    assert (exact.model, exact.instead_of) == ("claude-sonnet-4-5", ""), "a gateway may still serve it"
+
+
+@pytest.mark.rule("model.alias")
+def test_every_successor_is_a_model_that_is_not_retired():
+    for provider in CATALOG.providers.values():
+        for entry in provider.models.values():
+            assert bool(entry.retires) == bool(entry.successor)
+            assert not entry.successor or not provider.models[entry.successor].retires
 
 
 @pytest.mark.parametrize("name", ["", "nonsense", "nowhere:model", "anthropic:", ":x"])

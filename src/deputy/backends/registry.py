@@ -28,6 +28,7 @@ class BackendRegistry:
         missing_key: Callable[[str], str | None],
         full_name: Callable[[str], str],
         native_failures: Callable[[str], Awaitable[int]],
+        notice: Callable[[str], str] = lambda _: "",
         redactor: Redactor | None = None,
         open_files: OpenTextFiles | None = None,
         tables: FallbackTables = SHIPPED_FALLBACK,
@@ -35,6 +36,7 @@ class BackendRegistry:
         self._environ = environ
         self._provider_of = provider_of
         self._full_name = full_name
+        self.notice = notice
         self._redactor = redactor
         self._open_files = open_files
         self._tables = tables

@@ -143,6 +143,9 @@ def merge(nearest_first: Sequence[Settings]) -> PhraseTables:
     aliases = dict(SHIPPED.aliases)
     phrases = {name: list[str](getattr(SHIPPED, name)) for name in TextSettings.__struct_fields__}
     for settings in reversed(nearest_first):
+        if isinstance(settings, UserSettings):
+            # The catalog decides what these names mean.
+            aliases.update((name, name) for name in settings.catalog.get("names", {}))
         aliases.update((alias.lower(), model) for alias, model in settings.models.aliases.items())
         for name, known in phrases.items():
             known.extend(getattr(settings.text, name))

@@ -100,6 +100,8 @@ async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
         if isinstance(program, Error):
             return _failed(candidate, program)
     model = work.services.open_model(candidate.model) if program is None else _Elsewhere(candidate.model)
+    if work.services.backends is not None and (notice := work.services.backends.notice(candidate.model)):
+        history.warnings = tuple(dict.fromkeys((*history.warnings, notice)))
     agent = repairing = with_model(work.agent, work.services, candidate.model, model)
     if history.is_answered:
         # The previous candidate stopped in the middle of the work.

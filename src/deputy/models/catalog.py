@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct, field, structs
 
 from deputy.core.conversation import ThinkingLevel
+from deputy.core.detect.phrase_tables import SHIPPED
 from deputy.core.errors import UsageError
 from deputy.core.limits import exact
 from deputy.models.wire import ThinkingStyle
@@ -67,6 +69,9 @@ class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thinking: ThinkingStyle | None = None
     prices: ModelPrices | None = None
     idle_seconds: float | None = None
+    retires: str = ""
+    """The day from which the provider refuses it, like `2026-11-30`; `successor` is used instead then."""
+    successor: str = ""
 
 
 class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +97,8 @@ class ResolvedName(Struct, frozen=True, kw_only=True):
     provider: str
     model: str
     thinking: ThinkingLevel | None = None
+    instead_of: str = ""
+    """The retired model that was named."""
 
     def __str__(self) -> str:
         return f"{self.provider}:{self.model}"
@@ -110,11 +117,24 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     providers: dict[str, ProviderEntry]
     names: dict[str, NameEntry]
 
-    def resolve(self, name: str) -> ResolvedName:
-        """Resolve an alias, `provider:model`, or a bare model name that a provider lists."""
+    def resolve(self, name: str, today: str = "") -> ResolvedName:
+        """Resolve an alias, `provider:model`, or a bare model name that a provider lists.
+
+        A name of a retired model stands for its successor; `provider:model` is exact, because a gateway may still
+        serve it.
+        """
+        named = self._named(name)
+        if name == str(named):
+            return named
+        today = today or date.today().isoformat()
+        while (entry := self.entry(named)).successor and entry.retires <= today:
+            named = structs.replace(named, model=entry.successor, instead_of=named.instead_of or named.model)
+        return named
+
+    def _named(self, name: str) -> ResolvedName:
         thinking: ThinkingLevel | None = None
         asked, seen = name, {name}
-        while (entry := self.names.get(name)) is not None:
+        while (entry := self.names.get(name) or self.names.get(name.lower())) is not None:
             thinking = thinking or entry.thinking
             name = entry.model
             if name in seen:
@@ -124,7 +144,7 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if colon and provider in self.providers and model:
             return ResolvedName(provider=provider, model=model, thinking=thinking)
         for provider, found in self.providers.items():
-            if name in found.models:
+            if _listed(found.models, name) is not None:
                 return ResolvedName(provider=provider, model=name, thinking=thinking)
         raise UsageError("model", asked, self._what_is_known(asked))
 
@@ -141,11 +161,17 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def entry(self, named: ResolvedName) -> ModelEntry:
         """The entry of a model; dated versions share the entry of the undated name."""
         provider = self.providers[named.provider]
-        models, name = provider.models, named.model
-        stems = [stem for stem in models if name.startswith(f"{stem}-") and _is_date(name[len(stem) + 1 :])]
-        known = name if name in models else max(stems, key=len, default="")
-        entry = models[known] if known else ModelEntry(thinking=provider.thinking)
+        listed = _listed(provider.models, named.model)
+        entry = ModelEntry(thinking=provider.thinking) if listed is None else provider.models[listed]
         return structs.replace(entry, prices=_FREE) if provider.is_free and entry.prices is None else entry
+
+
+def _listed(models: Mapping[str, ModelEntry], name: str) -> str | None:
+    """The listed name of a model: itself, or without its date."""
+    if name in models:
+        return name
+    stems = [stem for stem in models if name.startswith(f"{stem}-") and _is_date(name[len(stem) + 1 :])]
+    return max(stems, key=len, default=None)
 
 
 def _is_date(text: str) -> bool:
@@ -158,7 +184,10 @@ def built_in() -> Mapping[str, Any]:
     import tomllib
     from importlib.resources import files
 
-    return tomllib.loads(files("deputy.models").joinpath("catalog.toml").read_text())
+    catalog = tomllib.loads(files("deputy.models").joinpath("catalog.toml").read_text())
+    # One table of aliases: that of requests in texts.
+    aliases = {alias: {"model": model} for alias, model in SHIPPED.aliases.items()}
+    return {**catalog, "names": {**aliases, **catalog["names"]}}
 
 
 def read_catalog(override: Mapping[str, Any] | None = None) -> Catalog:

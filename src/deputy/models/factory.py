@@ -153,6 +153,12 @@ class ModelFactory:
         named = self._lookup(name)[0]
         return name if named.model == name else str(named)
 
+    def notice(self, name: str) -> str:
+        """The warning for a name that stands for a retired model; else empty."""
+        if self._is_wireless(name) or not (old := (named := self._lookup(name)[0]).instead_of):
+            return ""
+        return f"{old} is retired; its successor {named.model} was used. Name that model, or another one."
+
     def _is_wireless(self, name: str) -> bool:
         """Whether the model has no provider in the catalog, and so no key and no known price."""
         return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))

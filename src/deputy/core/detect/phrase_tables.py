@@ -23,7 +23,7 @@ class PhraseTables(Struct, frozen=True, kw_only=True):
     """Aliases, routing words and phrases. Phrases are in the notation of `any_of`."""
 
     aliases: Mapping[str, str]
-    """Aliases of models, in lower case."""
+    """Aliases of models, in lower case; the catalog has the shipped ones too."""
     routes: tuple[Route, ...]
     """Searched in this order when no model is named; the first match wins."""
     default_model: str
@@ -46,10 +46,10 @@ SHIPPED = PhraseTables(
         "analysis": "gpt-5.2",
         "reasoning": "opus-4.6-thinking",
         "planning": "opus-4.6-thinking",
-        "sonnet": "sonnet-4.5",
-        "sonnet-thinking": "sonnet-4.5-thinking",
-        "opus": "opus-4.6-thinking",
-        "haiku": "haiku-4.5",
+        "sonnet": "sonnet-5.5",
+        "sonnet-thinking": "sonnet-5.5-thinking",
+        "opus": "opus-5.5",
+        "haiku": "haiku-5.5",
         "gemini-3.0-pro": "gemini-3-pro",
     },
     routes=(

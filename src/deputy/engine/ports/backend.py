@@ -149,6 +149,10 @@ class Backends(Protocol):
         """The candidates for a model, best first, without inline."""
         ...
 
+    def notice(self, model: str, /) -> str:
+        """A warning about the name of a model, which the outcome shows; empty without one."""
+        ...
+
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None if the model can be called."""
         ...
