@@ -350,7 +350,7 @@ def test_a_narrow_terminal_without_colour_has_whole_lines(house):
         )
         assert terminal.end() == 0
     assert "\x1b[32m" not in terminal.shown
-    assert "[a-label-that-is-long] ✓ c…" in terminal.text
+    assert "[a-label-that-is-long] ✓ com…" in terminal.text
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -597,7 +597,7 @@ def test_the_first_request_is_on_the_wire_before_the_painter_is_loaded(house, tm
 
 def test_the_painter_is_loaded_in_a_moment_when_nothing_is_heard_of_the_request(house):
     with provider(answering(ScriptedTurn(text="x", faults=("no_headers",))), strict=False) as server:
-        loading(house, server).until("rich.live")
+        loading(house, server).until("rich.text")
 
 
 def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_path):
