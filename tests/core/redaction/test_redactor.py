@@ -236,6 +236,12 @@ HOSTILE = [
     "-----BEGIN PRIVATE KEY-----\n1\t",
     "{{{{",
     "password={{",
+    f"{KNOWN[1]} ",
+    f"password='{KNOWN[1]}",
+    "a\u200b",
+    "\\u200b",
+    "\x1b]",
+    "\\x1b]a",
     "$(",
 ]
 
@@ -253,3 +259,13 @@ def test_work_grows_with_the_text_and_no_faster(piece: str) -> None:
     cost(1_000)
     small = min(cost(4_000) for _ in range(3))
     assert min(cost(32_000) for _ in range(2)) <= 24 * max(small, 0.001)
+
+
+def test_a_placeholder_of_many_letters_takes_no_longer_than_its_length() -> None:
+    def cost(length: int) -> float:
+        start = time.thread_time()
+        PLAIN.redact(f"password={'x' * length}!")
+        return time.thread_time() - start
+
+    cost(8)
+    assert min(cost(120) for _ in range(2)) <= 24 * max(min(cost(30) for _ in range(3)), 0.001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -141,3 +142,23 @@ def test_a_sequence_for_the_terminal_carries_no_secret(text: str) -> None:
     whole = redactor.redact(f"a{text}b")
     assert whole == streamed(redactor, [*f"a{text}b"])
     assert not [secret for secret in ("hunter2", KNOWN[1], "1234567890123") if secret in whole]
+
+
+@pytest.mark.parametrize(
+    "piece", ["\u200b", "\x9d", "\\u200b", f"password={KNOWN[1]}", f"{KNOWN[1]} ", "a\u200b"], ids=range(6)
+)
+def test_work_on_a_stream_grows_with_its_length_and_no_faster(piece: str) -> None:
+    def cost(length: int) -> float:
+        text = piece * (length // len(piece))
+        start = time.thread_time()
+        streamed(KNOWING, [text[at : at + 5] for at in range(0, len(text), 5)])
+        return time.thread_time() - start
+
+    cost(1_000)
+    small = min(cost(2_000) for _ in range(2))
+    assert cost(16_000) <= 24 * max(small, 0.001)
+
+
+def test_of_many_invisible_characters_at_one_place_some_are_kept() -> None:
+    shown = streamed(KNOWING, [*("\u200b" * 500), "password=hunter2"])
+    assert shown == "\u200b" * 64 + f"password={MARK}"

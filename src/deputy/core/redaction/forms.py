@@ -53,7 +53,7 @@ _SPACED = r"\$?\{\{[^{}\n]{0,96}\}\}|\$\([^()\n]{0,96}\)|<[^<>\n]{1,96}>|\[redac
 _PLACEHOLDER = (
     r"(?:%\(\w{1,64}\)[sdr]|%[sdrqv]|%\w{1,64}%|\$\{{1,2}[^{}]{0,128}\}{1,2}|\$\([^()]{0,128}\)?|\$[A-Za-z_]\w{0,64}|\$[0-9@*]"
     r"|\{{1,2}[^{}]{0,128}\}{1,2}|<[^<>]{1,128}>|\[redacted(?: \w{1,64})?\]|\[REDACTED\]|@\w{1,64}@"
-    r"|(?i:none|null|nil|undefined|true|false)|[|>][-+0-9]{0,2}|\*+|\.+|x+|X+|#+|_+|\?+|-+|•+|…+)"
+    r"|(?i:none|null|nil|undefined|true|false)|[|>][-+0-9]{0,2}|\*++|\.++|x++|X++|#++|_++|\?++|-++|•++|…++)"
 )
 _FILLER = frozenset(("your", "my", "the", "a", "some", "new", "old", "here", "goes", "self", "cls", "args", "this"))
 _PASSWORDS = "user username pass password passwd pwd secret token"

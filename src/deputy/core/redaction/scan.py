@@ -21,6 +21,8 @@ MARK = "[redacted]"
 
 LOOK_AHEAD = 768
 """How much text after a trigger decides what it starts; a stream holds back no more than this and one word."""
+_MOST_UNSEEN = 64
+"""How many invisible characters are kept at one place."""
 _LONGEST_TRIGGER = 64
 """A trigger and the part of its key before it; neither contains a space."""
 
@@ -69,6 +71,7 @@ class RedactingStream:
         at = look_from = self._at
         safe = len(text) if final else len(text) - LOOK_AHEAD
         shown: list[str] = []
+        trigger: int | None = -1
         while True:
             if self._value:
                 end = _match_end(self._value, text, at, len(text))
@@ -77,9 +80,9 @@ class RedactingStream:
                     break
                 at = look_from = end
                 self._value = ""
-            while known and known[-1][1] <= at:
-                known.pop()
-            trigger = _next_trigger(folded, look_from)
+            _drop_passed(known, at)
+            if trigger is not None and trigger < look_from:
+                trigger = _next_trigger(folded, look_from)
             if known and known[-1][0] <= (len(text) if trigger is None else trigger):
                 start, end = known.pop()
                 # A part of it may be hidden already.
@@ -97,6 +100,7 @@ class RedactingStream:
                 self._value = found.rest
         hold = len(text) + 1 if final else max(at, hold)
         shown.append(self._shown(at, hold))
+        _drop_passed(known, hold)
         known_to = min(hold, begun, known[-1][0] if known else hold)
         kept = max(0, min(hold - LOOK_BACK, known_to))
         self._text, self._at = text[kept:known_to] + self._text[known_to:], hold - kept
@@ -123,8 +127,10 @@ class RedactingStream:
             place += found.start() - at
             at = found.end()
             # Text inside a sequence for the terminal would not be judged.
-            if not has_text(found) and not self._known.spans(found[0]):
-                self._gaps.append((place, found[0]))
+            if has_text(found) or self._known.spans(found[0]):
+                continue
+            before = self._gaps.pop()[1] if self._gaps and self._gaps[-1][0] == place else ""
+            self._gaps.append((place, before + found[0] if len(before) < _MOST_UNSEEN else before))
         return "".join((*parts, text[at:end]))
 
     def _shown(self, start: int, end: int) -> str:
@@ -138,6 +144,11 @@ class RedactingStream:
                 parts += (self._text[start:place], gap)
                 start = place
         return "".join((*parts, self._text[start:end]))
+
+
+def _drop_passed(known: list[tuple[int, int]], at: int) -> None:
+    while known and known[-1][1] <= at:
+        known.pop()
 
 
 def _masked(text: str, known: Iterable[tuple[int, int]]) -> str:
