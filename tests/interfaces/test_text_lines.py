@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from deputy.interfaces.text_lines import PlainStream, count, dollars, elapsed, escaped_invisible, one_line, plain
+from deputy.interfaces.text_lines import PlainStream, cost_part, count, elapsed, escaped_invisible, one_line, plain
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_numbers_are_short_enough_for_a_line():
     assert [elapsed(s) for s in (0.04, 9.94, 9.96, 59.4, 59.6, 185, 7620, 273_700)] == [
         "0.0s", "9.9s", "10s", "59s", "1m00s", "3m05s", "2h07m", "3d04h",
     ]  # fmt: skip
-    assert [dollars(n) for n in (None, 0, 1_200_000, 140_000_000)] == ["", "", "$0.0012", "$0.14"]
+    assert [cost_part(n) for n in (None, 0, 0.0012, 0.14)] == ["cost unknown", "free", "$0.0012", "$0.14"]
