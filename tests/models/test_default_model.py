@@ -4,10 +4,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from deputy.models.default_model import BY_KEY, choose_model
+from deputy.models.default_model import BY_KEY, LOCAL, choose_model
 from deputy.models.factory import ModelFactory
 
-UNREACHABLE = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
+UNREACHABLE = {f"{name.upper()}_BASE_URL": "http://127.0.0.1:9/v1" for name in LOCAL}
 
 
 def chosen(**environ: str):
@@ -69,8 +69,8 @@ def test_every_default_is_a_model_of_the_catalog_or_of_a_provider_that_routes():
 
 def test_a_server_on_this_machine_is_asked_for_its_models(server):
     _, address = server
-    assert chosen(OLLAMA_BASE_URL=address).model == "ollama:qwen3:8b"
-    assert chosen(LLAMACPP_BASE_URL=address).model == "llamacpp:qwen3:8b"
+    for name in LOCAL:
+        assert chosen(**{f"{name.upper()}_BASE_URL": address}).model == f"{name}:qwen3:8b"
     assert chosen(OLLAMA_BASE_URL=address, GEMINI_API_KEY="k").model == BY_KEY["google"]
 
 

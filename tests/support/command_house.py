@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEPUTY = (sys.executable, "-m", "deputy")
-KEYS = ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL", "OLLAMA", "LLAMACPP")
+KEYS = ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL")
+LOCAL = ("OLLAMA", "LLAMACPP", "LMSTUDIO", "VLLM")
 
 
 class Terminal:
@@ -108,9 +109,9 @@ class CommandHouse:
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.home = folder / "home"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith((*KEYS, "DEPUTY"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith((*KEYS, *LOCAL, "DEPUTY"))}
         # Nothing listens on port 9: no test may meet a model server of this machine.
-        unreachable = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
+        unreachable = {f"{name}_BASE_URL": "http://127.0.0.1:9/v1" for name in LOCAL}
         self.env = {**kept, **unreachable, "DEPUTY_HOME": str(self.home), "DEPUTY_MODEL": "offline:scout"}
         self.started: list[subprocess.Popen[bytes]] = []
 

@@ -27,7 +27,7 @@ BY_KEY = {
 }
 """The default model of each provider; the first provider with a key is used."""
 
-LOCAL = ("ollama", "llamacpp")
+LOCAL = ("ollama", "llamacpp", "lmstudio", "vllm")
 """Local servers, tried in this order if no provider has a key."""
 
 PROBE_SECONDS = 0.5

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HEAD_LIMIT: Final = 64 * 1024
-CHAT_PROVIDERS: Final = ("OPENAI", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL", "OLLAMA", "VLLM", "LLAMACPP")
+CHAT_PROVIDERS: Final = (
+    "OPENAI",
+    "OPENROUTER",
+    "GROQ",
+    "DEEPSEEK",
+    "MISTRAL",
+    "OLLAMA",
+    "VLLM",
+    "LLAMACPP",
+    "LMSTUDIO",
+)
 STREAM: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
