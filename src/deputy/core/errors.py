@@ -97,7 +97,7 @@ class BadFields(UsageError):
 class CannotSpawn(UsageError):
     """No model is configured, or nothing here can serve the model."""
 
-    def __init__(self, message: str, remedy: str = "`deputy doctor` says what to set.") -> None:
+    def __init__(self, message: str, remedy: str) -> None:
         self.field, self.found, self.expected = "model", None, f"{message}. {remedy}"
         DeputyError.__init__(self, self.expected)
 

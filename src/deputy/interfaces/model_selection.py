@@ -67,7 +67,9 @@ class ModelSelection:
         for model in dict.fromkeys(models):
             provider = self.missing_key(model)
             if provider is not None and not await self._runtime.backends.has_program(model):
-                raise CannotSpawn(cannot_spawn(model, provider))
+                keys = " or ".join(self._runtime.models.catalog.providers[provider].keys)
+                how = f"Set {keys}" if keys else "Install the program (`deputy doctor` checks it)"
+                raise CannotSpawn(cannot_spawn(model, provider), f"{how}, or name another model.")
 
     async def for_command(self, role: Role) -> str:
         """The model of a task command; it has a price if the cost is capped."""
