@@ -480,10 +480,7 @@ class Deputy:
 
 
 def run_sync(
-    *tasks: Task | str,
-    model: str | None = None,
-    concurrency: int | None = None,
-    **options: Any,
+    *tasks: Task | str, model: str | None = None, concurrency: int | None = None, **options: Any
 ) -> tuple[Outcome, ...]:
     """Delegate from a script without an event loop; a text is a task without a label. Options are those of Deputy."""
     given = [

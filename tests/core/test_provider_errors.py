@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deputy.core.errors import (
+from deputy.core.model_errors import (
     BadKey,
     BadRequest,
     ContextExhausted,

@@ -11,8 +11,8 @@ from tests.support.programs import FakePrograms, install_fake_programs
 from tests.support.scripts import call, talk, turn
 
 from deputy import ObservedRun, Observer
-from deputy.core.advice import remedy
 from deputy.core.effective_settings import EffectiveSettings
+from deputy.core.errors import remedy
 from deputy.core.events import FellBack, ModelCallEnded, Started, Validated
 from deputy.core.fallback import Routing
 from deputy.core.model_script import ModelScript

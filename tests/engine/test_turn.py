@@ -20,9 +20,9 @@ from deputy.core.conversation import (
     TokenUsage,
     Toolset,
 )
-from deputy.core.errors import ContextExhausted, ModelError, ModelRefused, Silent, StreamCut
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Budget
+from deputy.core.model_errors import ContextExhausted, ModelError, ModelRefused, Silent, StreamCut
 from deputy.core.redaction import Redactor
 from deputy.engine.budget import BudgetLedger
 from deputy.engine.timeouts import SharedTimer

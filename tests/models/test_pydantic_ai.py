@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from deputy.core import errors
+from deputy.core import model_errors as errors
 from deputy.core.errors import UsageError
 from deputy.models.factory import ModelFactory
 from deputy.models.pydantic_ai import PydanticAIModel

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 import pytest
 
 from deputy.core.conversation import AssistantMessage, GenerationSettings, RetryNotice, Stop, Text, TokenUsage, Toolset
-from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
+from deputy.core.model_errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
 from deputy.core.model_script import ModelScript, ScriptedConversation
 from deputy.models.factory import ModelFactory, account
 from deputy.models.rate_limiter import LocalRateLimitStore, RateLimiter

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from deputy.core.conversation import RetryNotice, TextDelta
-from deputy.core.errors import BadRequest, Overloaded, UsageError
+from deputy.core.errors import UsageError
+from deputy.core.model_errors import BadRequest, Overloaded
 from deputy.models.factory import ModelFactory
 from deputy.testing.model_suite import asking, heard
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.core.errors import ReplyTooLarge
+from deputy.core.model_errors import ReplyTooLarge
 from deputy.models.sse import EventReader
 
 

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from deputy.core.conversation import GenerationSettings
-from deputy.core.errors import BadKey, NoKey, UsageError
+from deputy.core.errors import UsageError
+from deputy.core.model_errors import BadKey, NoKey
 from deputy.models.catalog import read_catalog
 from deputy.models.factory import ModelFactory
 from deputy.models.http_client import HttpClient, proxy_for

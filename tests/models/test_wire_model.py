@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from deputy.core import errors
+from deputy.core import model_errors as errors
 from deputy.core.conversation import Stop, TextDelta, TokenUsage, ToolCall
 from deputy.core.outcome import Usage
 from deputy.models import wire

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputy.core.conversation import Thinking
-from deputy.core.errors import ModelError
+from deputy.core.model_errors import ModelError
 from deputy.models.factory import wire_of
 from deputy.models.sse import EventReader
 

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from deputy.core.errors import BadRequest
+from deputy.core.model_errors import BadRequest
 from deputy.models.factory import ModelFactory
 from deputy.testing import ModelScript, ProviderServer, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
 from deputy.testing.model_suite import asking, heard

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from deputy.backends import program_errors
 from deputy.backends.turn_recorder import TurnRecorder
-from deputy.core import errors
+from deputy.core import model_errors
 from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung, time_is_up
 from deputy.core.provider_errors import provider_error
 from deputy.engine.loop import AWAITING
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from deputy.backends.cli.program import Invocation, Program
     from deputy.backends.turn_recorder import ReportedFailure
+    from deputy.core.errors import Error
     from deputy.core.redaction import Redactor
     from deputy.engine.ports.backend import Emit
     from deputy.processes.supervise import Command, SupervisedChild
@@ -41,13 +42,13 @@ _WATCH_SECONDS = 1.0
 DRAIN_SECONDS = 1.0
 """Time for the last output after a program has exited."""
 _PLAIN = (
-    errors.ContextExhausted,
-    errors.BadKey,
-    errors.ModelNotFound,
-    errors.ModelRefused,
-    errors.RateLimited,
-    errors.QuotaSpent,
-    errors.Overloaded,
+    model_errors.ContextExhausted,
+    model_errors.BadKey,
+    model_errors.ModelNotFound,
+    model_errors.ModelRefused,
+    model_errors.RateLimited,
+    model_errors.QuotaSpent,
+    model_errors.Overloaded,
 )
 """Errors that plain output can prove; any other failure counts as a crash."""
 _UNKNOWN_FLAG = ("unknown option", "unexpected argument", "unknown argument", "unrecognized option", "invalid choice")
@@ -211,14 +212,14 @@ def _in_workspace(invocation: Invocation, path: str) -> str:
 
 def _why(
     recorder: TurnRecorder, stopping: StopReasonOfProgram, exit_: ExitStatus, output: OutputReader
-) -> errors.Error | None:
+) -> Error | None:
     program, request = recorder.invocation.program, recorder.invocation.request
     if exit_.errno:
         return program_errors.cannot_run(program.name, os.strerror(exit_.errno), program.install)
     if stopping == "time is up":
         return time_is_up(request.seconds)
     if stopping == "silent":
-        return errors.Silent(f"{program.name} made no progress for {request.idle_seconds:g} s").as_value()
+        return model_errors.Silent(f"{program.name} made no progress for {request.idle_seconds:g} s").as_value()
     if recorder.error is not None:
         return recorder.error
     if recorder.failure is not None:
@@ -228,9 +229,7 @@ def _why(
     return _unreported_failure(program, exit_, output)
 
 
-def _reported_failure(
-    program: Program, failure: ReportedFailure, exit_: ExitStatus, output: OutputReader
-) -> errors.Error:
+def _reported_failure(program: Program, failure: ReportedFailure, exit_: ExitStatus, output: OutputReader) -> Error:
     """The error that the program reported; standard error may have a better reason."""
     known = _in_its_words(program, failure.message) or _in_its_words(program, output.errors.text)
     if known is not None:
@@ -241,7 +240,7 @@ def _reported_failure(
     return _as_error(program, provider_error(failure.message.encode("utf-8", "replace"), status=status))
 
 
-def _unreported_failure(program: Program, exit_: ExitStatus, output: OutputReader) -> errors.Error:
+def _unreported_failure(program: Program, exit_: ExitStatus, output: OutputReader) -> Error:
     """The error of a program that ended without a report, read from its other output."""
     noise = output.noise.text.strip()
     text = "\n".join(text for text in (output.errors.text.strip(), noise) if text)
@@ -261,7 +260,7 @@ def _unreported_failure(program: Program, exit_: ExitStatus, output: OutputReade
     return program_errors.no_output(program.name)
 
 
-def _in_its_words(program: Program, output: str) -> errors.Error | None:
+def _in_its_words(program: Program, output: str) -> Error | None:
     words, first = output.lower(), _line(output)
     if any(wording in words for wording in program.session_unknown):
         return program_errors.session_gone(program.name, first)
@@ -270,16 +269,16 @@ def _in_its_words(program: Program, output: str) -> errors.Error | None:
     if any(wording in words for wording in program.logged_out):
         return program_errors.not_logged_in(program.name, _line_with(output, program.logged_out), program.login)
     if any(wording in words for wording in program.refused):
-        return errors.ModelRefused(f"{program.name}: {first}").as_value()
+        return model_errors.ModelRefused(f"{program.name}: {first}").as_value()
     if any(wording in words for wording in _UNKNOWN_FLAG):
         return program_errors.flag_unknown(program.name, _line_with(output, _UNKNOWN_FLAG), program.install)
     return None
 
 
-def _as_error(program: Program, failure: errors.ModelError) -> errors.Error:
-    if isinstance(failure, errors.BadKey):
+def _as_error(program: Program, failure: model_errors.ModelError) -> Error:
+    if isinstance(failure, model_errors.BadKey):
         return program_errors.not_logged_in(program.name, failure.message, program.login)
-    if isinstance(failure, errors.ModelNotFound):
+    if isinstance(failure, model_errors.ModelNotFound):
         return program_errors.model_unknown(program.name, failure.message)
     error = failure.as_value()
     return structs.replace(error, message=f"{program.name}: {error.message}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import Struct
 
-from deputy.core import errors
+from deputy.core import model_errors as errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from deputy.core.advice import remedy, unrecoverable
-from deputy.core.errors import Error
+from deputy.core.errors import Error, remedy, unrecoverable
 from deputy.core.foreign_text import kept_apart, plain
 from deputy.core.outcome import (
     NO_USAGE,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, ValidationError, json, structs
 
-from deputy.core.advice import remedy
 from deputy.core.approval import backend_parts, read_decision, spawn_request
-from deputy.core.errors import Error, passed_up
+from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import QuestionAnswered, QuestionAsked, Resumed, RunOpened, Started
 from deputy.core.fallback import NATIVE, Candidate
 from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened

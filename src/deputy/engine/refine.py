@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, json
 
-from deputy.core.advice import remedy
-from deputy.core.errors import Error, passed_up
+from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import Joined, Requested, Resumed, Spawned, Started, StepEnded, ValueDrawn
 from deputy.core.fallback import NATIVE
 from deputy.core.outcome import Completed, Failed, Partial, shortened

@@ -23,9 +23,10 @@ from deputy.core.conversation import (
     is_plausible,
     text_size,
 )
-from deputy.core.errors import ContextExhausted, Error, ModelError
+from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall, time_is_up
+from deputy.core.model_errors import ContextExhausted, ModelError
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress, retry_progress
 from deputy.engine.agent_context import AgentContext

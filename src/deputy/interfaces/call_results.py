@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, json, structs
 
-from deputy.core.advice import remedy
-from deputy.core.errors import Error, passed_up
+from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import RunOpened, Spawned
 from deputy.core.outcome import Cancelled, Outcome, Partial, Rejected, how_to_resume_call
 from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from deputy import __version__
-from deputy.core.errors import BadRequest, NetworkFailed
+from deputy.core.model_errors import BadRequest, NetworkFailed
 
 if TYPE_CHECKING:
     from collections import deque

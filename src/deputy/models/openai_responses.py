@@ -21,7 +21,7 @@ from deputy.core.conversation import (
     ToolSpec,
     UserMessage,
 )
-from deputy.core.errors import ModelRefused, StreamCut
+from deputy.core.model_errors import ModelRefused, StreamCut
 from deputy.core.provider_errors import provider_error
 from deputy.models.wire import (
     NOTHING,

@@ -13,7 +13,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings as TheirSettings
 from pydantic_ai.tools import ToolDefinition
 
-from deputy.core import errors
+from deputy.core import model_errors as errors
 from deputy.core.conversation import (
     AssistantMessage,
     ForcedTool,
@@ -30,8 +30,9 @@ from deputy.core.conversation import (
     ToolMessage,
     UserMessage,
 )
-from deputy.core.errors import EmptyReply, ModelError, ServerFailed, UsageError
+from deputy.core.errors import UsageError
 from deputy.core.limits import IDLE_SECONDS
+from deputy.core.model_errors import EmptyReply, ModelError, ServerFailed
 from deputy.core.provider_errors import provider_error
 from deputy.models.wire import PartialToolCall, encode
 from deputy.models.wire_model import with_ids

@@ -7,7 +7,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from deputy.core.errors import RateLimited
+from deputy.core.model_errors import RateLimited
 from deputy.core.rate_limit import MOST_SLOTS, SharedLimit, SlotRequest, SlotShare, agree
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 from deputy.core.conversation import RetryNotice
-from deputy.core.errors import BadRequest, ModelError, Overloaded, RateLimited
+from deputy.core.model_errors import BadRequest, ModelError, Overloaded, RateLimited
 from deputy.engine.ports.model import is_metered
 
 if TYPE_CHECKING:

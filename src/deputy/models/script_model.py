@@ -17,7 +17,8 @@ from deputy.core.conversation import (
     ToolCall,
     UserMessage,
 )
-from deputy.core.errors import BadRequest, ModelError, UsageError
+from deputy.core.errors import UsageError
+from deputy.core.model_errors import BadRequest, ModelError
 from deputy.core.model_script import ModelScript, ScriptedTurn, ScriptPlayer, read_script, words
 
 if TYPE_CHECKING:

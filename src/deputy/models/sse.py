@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deputy.core.errors import ReplyTooLarge
+from deputy.core.model_errors import ReplyTooLarge
 
 EVENT_LIMIT_BYTES = 32 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"

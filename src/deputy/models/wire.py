@@ -19,7 +19,7 @@ from deputy.core.conversation import (
     map_text,
     without_surrogates,
 )
-from deputy.core.errors import BadReply, ReplyTooLarge
+from deputy.core.model_errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,17 @@ from msgspec import Struct, structs
 from yarl import URL
 
 from deputy.core.conversation import FACTOR, AssistantMessage, Part, Stop, Text, TokenUsage, ToolCall, estimated_tokens
-from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.limits import IDLE_SECONDS
+from deputy.core.model_errors import (
+    BadReply,
+    BadRequest,
+    ContextExhausted,
+    EmptyReply,
+    ModelError,
+    NoKey,
+    Silent,
+    StreamCut,
+)
 from deputy.core.provider_errors import provider_error
 from deputy.engine.timeouts import SharedTimer
 from deputy.models.catalog import ModelPrices, priced

@@ -24,7 +24,7 @@ from deputy.core.conversation import (
     ToolSpec,
     UserMessage,
 )
-from deputy.core.errors import ModelError, RateLimited
+from deputy.core.model_errors import ModelError, RateLimited
 from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedTurn, script_of
 from deputy.engine.ports import Model
 

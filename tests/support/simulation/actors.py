@@ -11,7 +11,7 @@ from msgspec import json
 from tests.support.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 from tests.support.simulation.scenario import TOKEN_DOLLARS
 
-from deputy.core import errors
+from deputy.core import model_errors as errors
 from deputy.core.approval import FileDigest
 from deputy.core.contract import FileFact
 from deputy.core.conversation import (

@@ -12,7 +12,7 @@ from deputy.backends.acp.updates import ToolCallLog, record_end, record_update
 from deputy.backends.cli.program import Fields, part, parts, text_of
 from deputy.backends.program_backend import ProgramBackend
 from deputy.backends.program_turn import DRAIN_SECONDS, ProgramTurn
-from deputy.core.errors import Silent
+from deputy.core.model_errors import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from deputy.backends import program_errors
 from deputy.backends.cli.program import Fields, cost_of, number_of, part, parts, text_of, usage_of
-from deputy.core.errors import ContextExhausted, ModelRefused
 from deputy.core.limits import exact
+from deputy.core.model_errors import ContextExhausted, ModelRefused
 from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import ContextFill
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from deputy.core.advice import in_sentences, unrecoverable
+from deputy.core.errors import in_sentences, unrecoverable
 from deputy.core.outcome import how_to_answer
 from deputy.interfaces.cli.console import note, show, show_json, warn
 from deputy.interfaces.text_lines import one_line

@@ -7,14 +7,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from deputy.core.errors import (
-    StorageBusy,
-    StorageCorrupt,
-    StorageDenied,
-    StorageError,
-    StorageFailed,
-    StorageFull,
-)
+from deputy.core.errors import StorageBusy, StorageCorrupt, StorageDenied, StorageError, StorageFailed, StorageFull
 from deputy.journal import home
 from deputy.journal.sqlite import commit_marker, schema
 

@@ -1,8 +1,7 @@
 import pytest
 from msgspec import json, structs
 
-from deputy.core.advice import remedy
-from deputy.core.errors import Error
+from deputy.core.errors import Error, remedy
 
 SLOW = Error(type="timeout", code="TIMEOUT", message="Too slow.", recoverable=True, recommendation="Resume it.")
 BROKEN = Error(type="build_error", message="It does not build.", recoverable=False, recommendation="Fix line 3.")
