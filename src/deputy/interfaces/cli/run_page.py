@@ -58,7 +58,7 @@ def page_sections(form: dict[str, Any], *, is_full: bool, current: Callable[[str
         yield PageSection("outcome", _wrapped(f"{outcome['status']}: {outcome['summary']}"))
     if question := outcome.get("question") or form["question"]:
         yield PageSection("question", _wrapped(question))
-    report = (outcome.get("report") or "").rstrip()
+    report = current(outcome.get("report") or "").rstrip()
     if report and report != outcome.get("question"):
         yield PageSection("report", markdown="\n".join(fold.lines(report.split("\n"))))
     yield PageSection("details", [*_details(form)])
