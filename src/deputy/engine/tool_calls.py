@@ -92,7 +92,7 @@ async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) 
     tool = agent.tools.find(call.name)
     if tool is None and call.name in WRITING_TOOLS:
         warn_not_granted(agent.history, call.name, is_command=bool(run.state.command))
-    context = ToolContext(call_id=run.run, base=approved.base)
+    context = ToolContext(call_id=run.run, base=approved.base, held=agent.held)
     ended = await run.step(
         key,
         call_tool,
@@ -117,7 +117,7 @@ async def call_tool(agent: AgentContext, call: ToolCall, context: ToolContext, s
     except TimeoutError:
         return _ended(_refusal(call, _STOPPED))
     if agent.tools.find(call.name) is None:
-        return _ended(_refusal(call, f"{output.text} Your tools: {', '.join(agent.held) or 'none'}."))
+        return _ended(_refusal(call, output.text))
     ended = _ended(_result(call, output, agent.random_string), output.changed)
     if not output.trace:
         return ended

@@ -10,7 +10,7 @@ from deputy.engine.ports import ToolOutput
 from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
@@ -46,7 +46,7 @@ class Toolbox:
         """Run a granted tool within its time limit; any other name is refused."""
         tool = self.find(name)
         if tool is None:
-            return self._refusal(name)
+            return self._refusal(name, context.held)
         limit = self._seconds.get(name, tool.traits.limit_seconds)
         try:
             async with self._timer.timeout(limit + _GRACE_SECONDS):
@@ -60,9 +60,10 @@ class Toolbox:
             # Our task was not cancelled, so something inside the tool was.
             return ToolOutput(text=f"{name} failed: an operation that it waited for was cancelled.", is_error=True)
 
-    def _refusal(self, name: str) -> ToolOutput:
+    def _refusal(self, name: str, held: Sequence[str]) -> ToolOutput:
         reason = "is not granted" if name in self._withheld else "does not exist"
-        return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run.", is_error=True)
+        known = ", ".join(held or self._granted) or "none"
+        return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run. Your tools: {known}.", is_error=True)
 
 
 def standard_tools(

@@ -47,6 +47,8 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """The output limit; longer output is cut and marked."""
     base: FileDigest | None = None
     """The approved file or directory; a call that resolves to another one is refused."""
+    held: tuple[str, ...] = ()
+    """The names of all tools that the caller has."""
 
 
 class Preview(Struct, frozen=True, kw_only=True):
