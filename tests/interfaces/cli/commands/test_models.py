@@ -37,6 +37,7 @@ def test_json_tells_the_same_to_programs():
         "window": 200_000,
         "max_output": 64_000,
         "thinks": True,
+        "retires": "2026-11-30",
         "dollars_per_million_input": 3.0,
         "dollars_per_million_output": 15.0,
     }

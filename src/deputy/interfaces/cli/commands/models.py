@@ -62,6 +62,7 @@ def _model(name: str, entry: ModelEntry) -> dict[str, Any]:
         "window": entry.window,
         "max_output": entry.max_output,
         "thinks": entry.thinking is not None,
+        "retires": entry.retires or None,
         "dollars_per_million_input": prices.input if prices else None,
         "dollars_per_million_output": prices.output if prices else None,
     }
@@ -91,7 +92,8 @@ def _provider_lines(models: ModelFactory, name: str) -> Iterator[str]:
         window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
         prices = known.prices
         cost = f"${prices.input:g} in, ${prices.output:g} out" if prices else "price unknown"
-        yield fitted(f"  {model:<26} {window}   {cost}")
+        end = f"; retires on {known.retires}, then {known.successor}" if known.retires else ""
+        yield fitted(f"  {model:<26} {window}   {cost}{end}")
 
 
 def _name_lines(names: list[dict[str, Any]]) -> Iterator[str]:
