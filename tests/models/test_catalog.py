@@ -170,7 +170,7 @@ def test_local_models_are_free_unless_the_user_gives_a_price():
     def cost(model: str, **mine: object) -> float | None:
         return ModelFactory(catalog=read_catalog({"providers": mine}), environ={}).max_cost(model, 1_000_000, 1)
 
-    assert cost("ollama:qwen3:8b") == cost("llamacpp:any") == cost("vllm:any") == 0
+    assert cost("ollama:qwen3:8b") == cost("llamacpp:any") == cost("vllm:any") == cost("lmstudio:any") == 0
     assert cost("openai:gpt-mystery") is None
     assert cost("ollama:q", ollama={"models": {"q": {"window": 9}}}) == 0
     assert cost("ollama:q", ollama={"models": {"q": {"prices": {"input": 0.5, "output": 1}}}}) == 0.500001

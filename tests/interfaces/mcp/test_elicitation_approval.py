@@ -46,6 +46,8 @@ def test_the_person_of_a_client_that_can_ask_is_asked_once_and_approves(house, m
     seen: list[str] = []
     result = call_with(house, mode, person("accept", seen, {"choice": "yes"}))
     assert result.structured_content["completed"] == 1
+    whole, one = result.structured_content["usage"], result.structured_content["results"][0]["usage"]
+    assert (whole["requests"], whole["cost"], one["cost"]) == (1, None, None)
     assert len(seen) == 1
     assert "Start 1 subagent · risk: medium" in seen[0]
     assert "  task 1 prompt: the work of a" in seen[0].splitlines()
