@@ -152,9 +152,7 @@ class Ledger:
         text, end, more = rest.partition(f"\n[end of data {mark}]")
         # A warning of the engine comes after the mark, which the tool cannot know.
         is_exact = bool(end) and text in outputs and (not more or more.startswith("\n\nYou "))
-        own = result.content.partition("\n\nYou ")[0]
-        # A refusal of an unknown tool lists the tools that there are.
-        is_own = own in OWN_RESULTS or (NO_TOOL in outputs and own.startswith(f"{NO_TOOL} Your tools: "))
+        is_own = result.content.partition("\n\nYou ")[0] in (*OWN_RESULTS, *outputs.intersection({NO_TOOL}))
         is_known = is_exact or is_own or call.name in FLOW_TOOLS
         expect(is_known, f"{call.id} returned {outputs}, and its model got {result}")
 
