@@ -1,0 +1,60 @@
+"""A forked process is what an executed one is: its output, its exit code, its terminal, and how signals end it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.fork_server import Popen, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEPUTY = (sys.executable, "-m", "deputy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["ps", "--all", "--json"], 0),
+        (["show", "sess_1_aaaaaa"], 3),
+        (["no-such"], 2),
+        (["detect", "-"], 3),
+    ],
+)
+def test_a_forked_process_prints_and_ends_as_an_executed_one(arguments: list[str], code: int, tmp_path: Path):
+    env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home"), "COLUMNS": "80"}
+    command = [*DEPUTY, *arguments]
+    executed = subprocess.run(command, input=b"no request", capture_output=True, cwd=tmp_path, env=env, check=False)
+    forked = run(command, input=b"no request", capture_output=True, cwd=tmp_path, env=env)
+    assert executed.returncode == code, executed.stderr
+    assert (forked.returncode, forked.stdout, forked.stderr) == (code, executed.stdout, executed.stderr)
+
+
+def test_a_forked_process_is_killed_and_has_no_stream_of_another(tmp_path: Path):
+    env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home")}
+    first, second = (Popen([*DEPUTY, "mcp"], stdin=-1, stdout=-1, stderr=-1, cwd=tmp_path, env=env) for _ in range(2))
+    with first, second:
+        assert first.poll() is None
+        first.kill()
+        assert (first.wait(60), second.poll()) == (-signal.SIGKILL, None)
+        # Its input ends here and with that the process, so no other process has kept it open.
+        assert (second.communicate(timeout=60)[0], second.returncode) == (b"", 0)
+
+
+def test_a_forked_process_takes_its_terminal(tmp_path: Path):
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home")}
+    command = [*DEPUTY, "run", "x", "--model", "offline:scout"]
+    with Popen(command, terminal=True, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=env) as process:
+        os.close(theirs)
+        while os.getsid(process.pid) != process.pid or os.tcgetpgrp(ours) != process.pid:
+            os.sched_yield()
+        os.close(ours)
+        assert process.wait(60) in (-signal.SIGHUP, 130, 128 + signal.SIGHUP)
