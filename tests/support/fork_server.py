@@ -8,6 +8,7 @@ how Python starts, is executed as usual.
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import fcntl
 import json
@@ -19,19 +20,10 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from typing import Any, NoReturn
 
-PRELOADED = (
-    "deputy.interfaces.mcp.server",
-    "deputy.interfaces.mcp.http_transport",
-    "deputy.interfaces.mcp.stdio_transport",
-    "deputy.client",
-    "deputy.models.anthropic",
-    "deputy.models.script_model",
-    "deputy.project_tasks.orchestrator",
-    "rich.live",
-    "rich.markdown",
-)
+NOT_PRELOADED = ("deputy.__main__", "deputy.models.pydantic_ai", "deputy.processes.reaper", "deputy.testing")
 _SIZE = struct.Struct("I")
 _STATUS = struct.Struct("i")
 
@@ -210,25 +202,37 @@ def _become(order: dict[str, Any], given: list[int]) -> dict[str, Any]:
 def main() -> NoReturn:
     import gc
     import importlib
+    import pkgutil
 
-    import click
-
+    import deputy
     import deputy.__main__ as program
-    from deputy.interfaces.cli import COMMANDS
-    from deputy.interfaces.cli import deputy as group
 
     control = socket.socket(fileno=int(sys.argv[1]))
-    for name in COMMANDS:
-        group.get_command(click.Context(group), name)
-    for name in PRELOADED:
+    for module in pkgutil.walk_packages(deputy.__path__, "deputy."):
+        if not module.name.startswith(NOT_PRELOADED):
+            importlib.import_module(module.name)
+    for name in ("rich.live", "rich.markdown"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
     order = _serve(control)
     sys.argv = [program.__file__, *order["argv"]]
     sys.path[0] = order["cwd"]
-    program.main()
-    sys.exit()
+    try:
+        program.main()
+    except SystemExit as ended:
+        _leave(ended)
+    _leave(SystemExit(0))
+
+
+def _leave(ended: SystemExit) -> NoReturn:
+    """Exit; without taking all modules apart where no other thread could show a mistake in how that is done."""
+    if threading.active_count() == 1 and isinstance(ended.code, int):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code)
+    raise ended
 
 
 if __name__ == "__main__":
