@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, json
+from tests.support.programs.dialects import VERSIONS
 
 from deputy.core.model_script import ScriptedTurn
 
@@ -49,10 +50,10 @@ class FakePrograms:
         script: dict[str, Any] = {
             "turns": [_turn(turn) for turn in turns],
             "misbehaviour": misbehaviour,
-            "version": version,
             "flood_bytes": flood_bytes,
         }
         (self.folder / f"{name}.script.json").write_bytes(json.encode(script))
+        (self.folder / f"{name}.version").write_text(f"{version or VERSIONS[name]}\n")
         for kept in ("calls.jsonl", "sessions.json"):
             (self.folder / f"{name}.{kept}").unlink(missing_ok=True)
 
@@ -69,7 +70,10 @@ def install_fake_programs(folder: Path, names: Sequence[str] = PROGRAMS) -> Fake
     for name in names:
         executable = folder / name
         words = [sys.executable, "-E", "-S", str(_FAKE), str(executable), name]
-        executable.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        # Every turn asks for the version first; a shell says it in a twentieth of the time that Python takes to start.
+        version = f"{shlex.quote(str(executable))}.version"
+        told = f'[ "$*" = --version ] && read -r version < {version} && echo "$version" && exit'
+        executable.write_text(f'#!/bin/sh\n{told}\nexec {shlex.join(words)} "$@"\n')
         executable.chmod(0o755)
         programs.play(name, (ScriptedTurn(text="Done."),))
     return programs

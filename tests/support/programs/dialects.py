@@ -473,3 +473,10 @@ DIALECTS: dict[str, type[Dialect]] = {
     "gemini": Gemini,
     "opencode": Opencode,
 }
+VERSIONS = {name: dialect.version for name, dialect in DIALECTS.items()} | {
+    # They speak the Agent Client Protocol, and nothing else.
+    "claude-agent-acp": "0.99.1",
+    "codex-acp": "2.6.0",
+    "copilot": "1.0.102",
+    "qwen": "0.24.4",
+}

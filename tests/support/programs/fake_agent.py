@@ -21,8 +21,6 @@ else:
     from dialects import FAULTS, SESSION_ID, Line, addressee, pieces
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 
-AGENTS = {"claude-agent-acp": "0.99.1", "codex-acp": "2.6.0", "copilot": "1.0.102", "qwen": "0.24.4"}
-"""Programs that speak nothing else, and their versions."""
 _LOADS = ("gemini", "qwen")
 """They go on by telling everything again."""
 _KINDS = {"Read": "read", "Write": "edit", "Run": "execute"}

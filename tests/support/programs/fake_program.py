@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.support.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
-    from tests.support.programs.fake_agent import AGENTS, play_agent
+    from tests.support.programs.fake_agent import play_agent
     from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
 else:
     from dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
-    from fake_agent import AGENTS, play_agent
+    from fake_agent import play_agent
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
 
 
@@ -24,9 +24,6 @@ def main() -> None:
     """Play the script that lies beside the executable named first."""
     executable, name, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     script: Line = json.loads(executable.with_suffix(".script.json").read_text())
-    if argv == ["--version"]:
-        print(script.get("version") or (DIALECTS[name].version if name in DIALECTS else AGENTS[name]))
-        return
     called = {"argv": argv, "environ": dict(os.environ), "cwd": str(Path.cwd())}
     if name not in DIALECTS or argv[:1] in (["--acp"], ["acp"]):
         play_agent(name, script, executable, lambda prompt: _note(executable, {**called, "stdin": prompt}))
