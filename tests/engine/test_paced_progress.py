@@ -1,7 +1,8 @@
 import asyncio
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
 from deputy.core.progress import Progress
 from deputy.engine.paced_progress import TEXT_SECONDS, PacedProgress

@@ -4,7 +4,8 @@ import json
 
 import pytest
 from tests.core.test_text_calls import SPELLINGS
-from tests.engine.conftest import House, call, turn
+from tests.support.house import House
+from tests.support.scripts import call, turn
 
 from deputy.core.events import ModelCallEnded
 from deputy.core.outcome import Completed, Failed, Outcome

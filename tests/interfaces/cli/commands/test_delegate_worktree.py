@@ -28,7 +28,8 @@ def test_a_kill_in_the_middle_loses_nothing_of_a_worktree(house):
     git(house.workspace, "commit", "--quiet", "-m", "Begin")
     model = script(house, delay_seconds=600)
     killed = house.terminal("delegate", "--tasks", "tasks.json", "--yes", "--model", model)
-    killed.watched_until(lambda: list((house.home / "subagent").glob("*.scratch.md")))
+    notes = house.home / "subagent"
+    killed.watched_until(lambda: any("Written." in file.read_text() for file in notes.glob("*.scratch.md")))
     killed.process.kill()
     killed.process.wait()
     (place,) = (path for path in (house.home / "worktrees").iterdir() if path.is_dir())
