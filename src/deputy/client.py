@@ -234,9 +234,14 @@ class Deputy:
             grant=grant or self._grant,
         )
 
-    async def resolve_tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
-        """The tasks with the tools, models and limits of the agents they name."""
+    async def resolve_tasks(self, tasks: Sequence[Task], *, may_scout: bool = False) -> tuple[Task, ...]:
+        """The tasks with the tools, models and limits of the agents they name.
+
+        With `may_scout`, the offline scout is the default model when none is configured.
+        """
         resolved = await self._resolver.resolve(tasks)
+        if may_scout:
+            await self.models.default(resolved, may_scout=True)
         await self.models.check_costs(resolved, self._grant.budget)
         return resolved
 

@@ -283,7 +283,7 @@ CATALOG: Mapping[str, ErrorKind] = {
     "SESSION_GONE": ErrorKind("execution", "Start a new session with the findings so far.", blame="backend"),
     "NO_ANSWER": ErrorKind("execution", "Try again, or use another backend.", blame="backend"),
     # models
-    "NO_MODEL": ErrorKind("provider", HOW_TO_CHOOSE_MODEL, False),
+    "NO_MODEL": ErrorKind("no_model", HOW_TO_CHOOSE_MODEL, False),
     "MODEL_FAILED": ErrorKind("provider", "Read the message, or try another model.", False, "backend"),
     "NO_API_KEY": ErrorKind("provider", "Set the key; `deputy doctor` names the variable.", False, "backend"),
     "BAD_API_KEY": ErrorKind("provider", "Check the key and its permissions.", False, "backend"),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FILES = 20
 _TITLE = "Subagents:"
+_EXHAUSTED = ("timeout", "budget", "context_exhausted")
 
 ResultMark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
 _MARKS: dict[OutcomeWord, ResultMark] = {"completed": "ok", "failed": "error"}
@@ -191,7 +192,8 @@ def _section(name: str, result: Result) -> str:
     if outcome.branch or outcome.artifacts:
         parts.append(_changes(outcome))
     if outcome.notes and not isinstance(outcome, Completed):
-        parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
+        is_spent = isinstance(outcome, Partial) and any(error.type in _EXHAUSTED for error in outcome.errors)
+        parts.append("**Findings before exhaustion:**" if is_spent else "**Findings so far:**")
         parts.extend(map(_apart, outcome.notes))
     return "\n\n".join(parts)
 

@@ -102,8 +102,8 @@ def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _can_continue(outcome: Outcome) -> bool:
-    """Whether a plain resume can make progress: not with a spent budget, without a model, or without a person."""
-    is_spent = any(error.type == "budget" or error.code == "NO_MODEL" for error in outcome.errors[:1])
+    """Whether a plain resume can make progress: not with a spent budget, and not where a person must act first."""
+    is_spent = any(error.type == "budget" for error in outcome.errors[:1])
     return not is_spent and unrecoverable(outcome.errors) is None
 
 

@@ -129,10 +129,13 @@ def test_the_scout_completes_when_it_was_chosen_and_is_named_as_the_model(house,
 
 
 @pytest.mark.rule("honest.model")
-def test_at_a_terminal_the_scout_helps_without_a_model_but_the_task_is_only_partial(house):
+@pytest.mark.parametrize("limit", [(), ("--budget", "0.50")])
+def test_at_a_terminal_the_scout_helps_without_a_model_but_the_task_is_only_partial(house, limit):
     (house.workspace / "lamp.py").write_text("def light_lamp():\n    pass\n")
-    terminal = house.terminal("delegate", "-t", "a=Where is light_lamp?", "--yes", **NO_MODEL)
+    terminal = house.terminal("delegate", "-t", "a=Where is light_lamp?", "--yes", *limit, **NO_MODEL)
     assert terminal.end() == 4
+    assert "partial (no model)" in terminal.text
+    assert "Findings so far" in terminal.text, "nothing was exhausted"
     assert "No model is configured" in terminal.text
     assert "ANTHROPIC_API_KEY" in terminal.text
     assert "deputy resume" not in terminal.text, "a resumed scout finds the same"

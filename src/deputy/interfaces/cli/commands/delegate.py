@@ -164,9 +164,10 @@ async def run_call(
 
     async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
         deputy, lines = live.deputy, live.result_lines
-        tasks = await deputy.resolve_tasks([_limited(task, options) for task in call.tasks])
+        may_scout = not shows_routing and can_ask()
+        tasks = await deputy.resolve_tasks([_limited(task, options) for task in call.tasks], may_scout=may_scout)
         call = structs.replace(call, tasks=tuple(map(narrow, tasks)))
-        chosen = await deputy.models.default(call.tasks, may_scout=not shows_routing and can_ask())
+        chosen = await deputy.models.default(call.tasks)
         backends = await _routing(deputy, call) if shows_routing else ""
         if not shows_routing:
             await deputy.models.ensure_usable(*(task.model or chosen for task in call.tasks))
