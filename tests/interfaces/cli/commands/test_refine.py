@@ -83,7 +83,7 @@ def test_json_has_every_round_and_an_end_that_is_not_accepted_is_partial(project
     assert done.returncode == 4
     data = json.loads(done.stdout)
     assert (data["ending"], data["best"], data["outcome"]["status"]) == ("limit", 1, "partial")
-    assert data["rounds"][0]["evaluation"]["notes"]["script"] == {"stdout": "too short\n", "exit_code": 1}
+    assert data["rounds"][0]["evaluation"]["notes"]["script"] == {"stdout": "too short\n", "stderr": "", "exit_code": 1}
 
 
 def test_a_script_and_criteria_exclude_each_other(project: Path):

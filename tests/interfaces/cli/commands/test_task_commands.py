@@ -230,7 +230,7 @@ def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
     folder, path = "001_one", REPORT.format(folder="001_one")
     hang = {"text": "…", "delay_seconds": 600.0}
     turns = [{"calls": [writing(folder)]}, hang, {"text": "Out of time."}]
-    run = tasks.run("research", "1", "--yes", "--timeout", "4", "--model", tasks.script("late", {"turns": turns}))
+    run = tasks.run("research", "1", "--yes", "--timeout", "1", "--model", tasks.script("late", {"turns": turns}))
     assert (run.returncode, statuses(tasks)[0]) == (4, "in progress")
     assert f"  {path}\n" in run.stdout
     remedy = next(line for line in run.stderr.splitlines() if line.startswith("Continue it: deputy resume "))
