@@ -1,3 +1,5 @@
+import time
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -113,6 +115,16 @@ def test_a_text_is_cut_to_a_summary_with_a_sign_that_it_was():
 def test_a_summary_is_the_first_sentence_of_substance(report: str, summary: str):
     assert first_sentence(report) == summary
     assert len(first_sentence(report * 50_000)) <= SUMMARY_LENGTH
+
+
+def test_a_summary_is_found_in_linear_time():
+    def seconds(times: int) -> float:
+        began = time.process_time()
+        first_sentence("no. A " * times)
+        return time.process_time() - began
+
+    small = min(seconds(400) for _ in range(3))
+    assert min(seconds(3_200) for _ in range(3)) < 8 * 4 * small + 0.05
 
 
 @pytest.mark.rule("cost.unit")

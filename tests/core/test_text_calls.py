@@ -1,6 +1,8 @@
+import time
+
 import pytest
 
-from deputy.core.text_calls import CHARACTERS_MAX, PROSE_MAX, TextCall, read_calls, without_thinking
+from deputy.core.text_calls import CALLS_MAX, CHARACTERS_MAX, PROSE_MAX, TextCall, read_calls, without_thinking
 
 KNOWN = ("Read", "Grep", "Write")
 JSON = '{"name": "Read", "arguments": {"path": "a.txt"}}'
@@ -84,6 +86,12 @@ def test_several_calls_are_all_found_and_a_marked_call_may_have_any_name():
     assert [call.name for call in found.calls] == ["search", "Read"]
 
 
+def test_a_message_of_very_many_calls_is_no_answer():
+    found = read_calls(SPELLINGS["hermes"] * 100, KNOWN)
+    assert found is not None
+    assert len(found.calls) == CALLS_MAX + 1
+
+
 def test_a_marked_call_that_cannot_be_read_is_still_a_call():
     found = read_calls('<tool_call>{"name": "Read", "arguments": {"path": }</tool_call>', KNOWN)
     assert found is not None
@@ -135,6 +143,16 @@ def test_a_hostile_text_is_no_call_that_can_be_executed(text: str):
 )
 def test_thinking_is_no_part_of_a_text(text: str, kept: str):
     assert without_thinking(text) == kept
+
+
+def test_the_tags_of_thinking_are_read_in_linear_time():
+    def seconds(times: int) -> float:
+        began = time.process_time()
+        without_thinking("x</think>\n" * times)
+        return time.process_time() - began
+
+    small = min(seconds(5_000) for _ in range(3))
+    assert min(seconds(40_000) for _ in range(3)) < 8 * 4 * small + 0.05
 
 
 def test_the_bound_of_a_short_message_is_the_text_around_its_calls():

@@ -195,12 +195,18 @@ def first_sentence(report: str) -> str:
     return shortened(next((plain for line in lines if (plain := line.strip(" #*_:`~"))), ""))
 
 
+_LONGEST_ABBREVIATION = 8
+"""The characters of the longest one, and one before it."""
+
+
 def _sentence(text: str) -> str:
     import re
 
     text = text.replace("**", "").replace("__", "")
     for end in re.finditer(r"""[.!?][)"'`\]]*(?=\s+[^a-z\s])""", text):
-        if not re.search(r"\b(?:e\.g|i\.e|etc|vs|cf|ca|no|fig|approx)\.$", text[: end.end()], re.IGNORECASE):
+        # Only the last word is read: a text of abbreviations is then read in linear time.
+        before = text[max(0, end.end() - _LONGEST_ABBREVIATION) : end.end()]
+        if not re.search(r"\b(?:e\.g|i\.e|etc|vs|cf|ca|no|fig|approx)\.$", before, re.IGNORECASE):
             return text[: end.end()]
     return text
 

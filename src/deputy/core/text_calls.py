@@ -16,6 +16,7 @@ CHARACTERS_MAX = 64 * 1024
 PROSE_MAX = 400
 """With more text than this around it, a call is quoted in an answer."""
 CALLS_MAX = 16
+"""The rest of a message with more calls is not read."""
 
 _NAME_KEYS = ("name", "tool", "tool_name", "function_name", "function", "action", "recipient_name")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
@@ -48,7 +49,7 @@ def read_calls(text: str, known: Collection[str]) -> TextCalls | None:
     grammar, names = _grammar(), {name.lower() for name in known}
     calls: list[TextCall] = []
     prose, at, is_marked, is_broken = 0, 0, False, False
-    while at < len(text):
+    while at < len(text) and len(calls) <= CALLS_MAX:
         if skipped := grammar.skip.match(text, at):
             is_marked = is_marked or skipped["marker"] is not None
             at = skipped.end()
@@ -62,7 +63,7 @@ def read_calls(text: str, known: Collection[str]) -> TextCalls | None:
         line = grammar.prose.match(text, at)
         prose += 0 if line is None else len(line[0])
         at = at + 1 if line is None or line.end() == at else line.end()
-        if prose > PROSE_MAX or len(calls) > CALLS_MAX:
+        if prose > PROSE_MAX:
             return None
     return TextCalls(calls=tuple(calls), is_alone=not prose) if calls or is_broken else None
 
@@ -75,7 +76,7 @@ def without_thinking(text: str) -> str:
     at = start = 0
     is_thinking = is_fenced = False
     for tag in _grammar().think.finditer(text):
-        is_closing = tag[0].startswith("</")
+        is_closing = tag[0].lstrip().startswith("</")
         if is_thinking:
             if is_closing:
                 is_thinking, at = False, tag.end()
@@ -84,16 +85,12 @@ def without_thinking(text: str) -> str:
         elif not is_fenced and not is_closing:
             kept.append(text[at : tag.start()])
             is_thinking, start = True, tag.start()
-        elif not is_fenced and not kept and _is_own_line(text, tag.start(), tag.end()):
+        elif not is_fenced and not kept and tag["own_line"]:
             # The template of some models opens the block in the prompt.
             at = tag.end()
     if is_thinking:
         at = len(text) if not text[:start].strip() else start
     return ("".join(kept) + text[at:]).strip() if at or kept else text
-
-
-def _is_own_line(text: str, start: int, end: int) -> bool:
-    return text[:start].rpartition("\n")[2].strip() == "" and text[end:].partition("\n")[0].strip() == ""
 
 
 class _Grammar(NamedTuple):
@@ -141,7 +138,9 @@ def _grammar() -> _Grammar:
             rf"\s*+(\w++)\s*+=\s*+({string}|-?\d[\d.]*+|True|False|None|true|false|null)\s*+", re.DOTALL
         ),
         parameter=re.compile(r"""<(?:parameter(?:=|\s++name=)["']?([\w.-]++)["']?\s*+|(arg_key))>""", flags),
-        think=re.compile(r"```|(?<!`)</?think(?:ing)?>", flags),
+        think=re.compile(
+            r"```|(?m:^)[^\S\n]*+(?P<own_line></think(?:ing)?>)[^\S\n]*+(?m:$)|(?<!`)</?think(?:ing)?>", flags
+        ),
     )
 
 
