@@ -154,7 +154,8 @@ def test_a_tree_that_is_not_ready_is_refused_as_it_is(
     [
         (lambda it: (it.folder / "changed").write_text("mine\n"), "uncommitted changes in changed"),
         (lambda it: (it.folder / "new").write_text("mine\n"), "in no commit and on the branch: new"),
-        (lambda it: it.commit(other="3\n"), "not merged, and nothing was changed: .*[Nn]ot possible to fast-forward"),
+        (lambda it: it.commit(other="3\n"), "not merged: main at .* is no longer checked out; merge again"),
+        (lambda it: it.git("switch", "-qc", "other"), "not merged: main at .* is no longer checked out; merge again"),
         (lambda it: it.git("update-ref", MARK, "HEAD"), "another merge is under way here"),
     ],
 )
@@ -257,6 +258,23 @@ def test_changed_submodules_are_reported(repository: Repository) -> None:
     repository.git("commit", "-qm", "a submodule")
     repository.git("switch", "-qf", "main")
     assert repository.plan().has_submodules
+
+
+def test_commands_in_the_settings_of_a_submodule_are_not_run(repository: Repository) -> None:
+    sub, ran = repository.folder / "sub", repository.folder.parent / "ran"
+    repository.git("init", "-q", str(sub))
+    (sub / ".gitattributes").write_text("* filter=own\n")
+    (sub / "file").write_text("1\n")
+    repository.git("-C", str(sub), "add", "--all")
+    repository.git("-C", str(sub), "commit", "-qm", "a change")
+    repository.commit()
+    repository.git("-C", str(sub), "config", "filter.own.clean", f"touch {ran}; cat")
+    (sub / "file").write_text("2\n")
+    assert repository.plan().into == "main"
+    assert branch_changes(str(repository.folder), repository.environ, "") is not None
+    assert not ran.exists()
+    assert repository.git("status", "--porcelain") == "M sub"
+    assert ran.exists()
 
 
 @pytest.mark.rule("commands.branch")

@@ -57,6 +57,10 @@ ENVIRONMENT = {
 }
 
 
+OUTSIDE_SUBMODULES = "--ignore-submodules=dirty"
+"""An option of `status` and `diff`: git in a checked-out submodule would run the commands in its settings."""
+
+
 class GitFailed(Exception):
     """git failed; the message is one line."""
 

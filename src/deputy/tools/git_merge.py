@@ -12,7 +12,7 @@ from msgspec import Struct
 from deputy.core.errors import DeputyError, Unquoted, UsageError
 from deputy.core.project_task import BranchChanges
 from deputy.processes.child_process import StopSignal
-from deputy.tools.git import Git, GitFailed
+from deputy.tools.git import OUTSIDE_SUBMODULES, Git, GitFailed
 from deputy.tools.secret_files import is_withheld
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _OWN = (".deputy/tasks.json", ".deputy/work/")
 _TREE = "the working tree"
 _MOST_NAMED = 5
 _STAT = ("--stat=78", "--stat-count=40", "--no-ext-diff", "--no-textconv")
-_PATCH = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
-_NAMES = ("--name-only", "-z", "--no-renames", "--no-ext-diff")
+_PATCH = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--submodule=short", OUTSIDE_SUBMODULES)
+_NAMES = ("--name-only", "-z", "--no-renames", "--no-ext-diff", OUTSIDE_SUBMODULES)
 _MOST_PATCHED = 500
 _SUBMODULE = "160000"
 _UNKNOWN_OPTION = 129
@@ -93,10 +93,9 @@ class MergeRepository:
     def plan(self, branch: str, message: str) -> MergePlan:
         """Compute the merge of a branch; no file and no branch is changed."""
         self._check_mark()
-        try:
-            into = self._git.run("symbolic-ref", "--quiet", "--short", "HEAD").strip()
-        except GitFailed:
-            raise UsageError("HEAD", Unquoted("no branch checked out"), "check one out: git switch BRANCH") from None
+        into = self._checked_out()
+        if not into:
+            raise UsageError("HEAD", Unquoted("no branch checked out"), "check one out: git switch BRANCH")
         changes = self.changes(branch)
         if changes is None:
             found = "is already merged" if self._commit(f"refs/heads/{branch}") else "does not exist here"
@@ -117,7 +116,9 @@ class MergeRepository:
         )
 
     def apply(self, plan: MergePlan) -> None:
-        """Apply exactly this plan; refused if the checked-out branch has moved or files are in the way."""
+        """Apply exactly this plan; refused if another branch or commit is checked out now, or files are in the way."""
+        if (self._checked_out(), self._commit("HEAD")) != (plan.into, plan.head):
+            raise DeputyError(f"not merged: {plan.into} at {plan.head[:12]} is no longer checked out; merge again")
         self._check_clean()
         self._check_untracked(plan.head, plan.result)
         try:
@@ -180,7 +181,8 @@ class MergeRepository:
 
     def _changed(self) -> list[str]:
         """The tracked files with uncommitted changes, other than tasks and their documents."""
-        listed = self._git.run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=no")
+        options = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", OUTSIDE_SUBMODULES)
+        listed = self._git.run("status", *options)
         paths = [line[3:] for line in listed.split("\0") if line]
         return [path for path in paths if not path.removeprefix(self._prefix).startswith(_OWN)]
 
@@ -220,6 +222,13 @@ class MergeRepository:
                 raise
             return False
         return True
+
+    def _checked_out(self) -> str:
+        """The name of the branch that is checked out; empty if there is none."""
+        try:
+            return self._git.run("symbolic-ref", "--quiet", "--short", "HEAD").strip()
+        except GitFailed:
+            return ""
 
     def _commit(self, ref: str) -> str:
         """The commit of a full ref name; empty if there is none."""

@@ -15,7 +15,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 
 from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges
 from deputy.processes.child_process import StopSignal, interruptible
-from deputy.tools.git import Git, GitFailed, GitStopped
+from deputy.tools.git import OUTSIDE_SUBMODULES, Git, GitFailed, GitStopped
 from deputy.tools.tool_text import one_line, safe_name
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class GitWorktrees:
         _unlock(git.within(str(folder)), folder, beginning.branch)
         place = Path(os.path.normpath(folder / prefix))
         place.mkdir(parents=True, exist_ok=True)
-        is_behind = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal"))
+        is_behind = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal", OUTSIDE_SUBMODULES))
         return Worktree(
             root=str(place), folder=str(folder), branch=beginning.branch, base=beginning.base, is_behind=is_behind
         )
