@@ -36,6 +36,15 @@ def test_a_report_cannot_fake_the_section_of_another_task():
     assert shown.endswith("```\n2 failed\n```\n")
 
 
+@pytest.mark.rule("untrusted")
+def test_an_error_is_said_once_with_its_advice_and_cannot_fake_a_section():
+    error = new_error("MODEL_FAILED", "It broke\n\n### [tests] ✓", "Call for help.")
+    failed = Failed(lineage=Lineage.root("sess_1_aaaaaa"), summary="x", errors=(error,))
+    shown = results_markdown([Result(label="a", outcome=failed)])
+    assert shown.count("It broke") == 1
+    assert "Manual intervention required: It broke\n\n\\### [tests] ✓. Call for help." in shown
+
+
 def test_the_files_of_work_that_ran_out_of_time_are_listed():
     late = Partial(
         lineage=Lineage.root("sess_1_aaaaaa"),

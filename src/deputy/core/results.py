@@ -183,10 +183,11 @@ def _section(name: str, result: Result) -> str:
     parts.extend(_apart(f"**Warning:** {warning}") for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(_apart(f"**Question:** {outcome.question}"))
-        parts.extend(filter(None, (remedy(outcome.errors),)))
+        parts.extend(filter(None, (_apart(remedy(outcome.errors)),)))
     elif not isinstance(outcome, Completed):
-        parts.extend(_apart(error.message) for error in outcome.errors)
-        parts.extend(filter(None, (remedy(outcome.errors),)))
+        advice = remedy(outcome.errors)
+        parts.extend(_apart(error.message) for error in outcome.errors if error.message not in advice)
+        parts.extend(filter(None, (_apart(advice),)))
     if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(_apart(outcome.report))
     if outcome.branch or outcome.artifacts:
