@@ -153,8 +153,8 @@ def _note(places: Sequence[SearchHit]) -> str:
 
 
 def _report(task: str, words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
-    if (metadata := _wanted_metadata(task)) is not None:
-        return _in_form(metadata, words, done, places)
+    if _wants_form(task):
+        return _in_form(words, done, places)
     return "\n".join(_report_lines(words, done, places))
 
 
@@ -211,19 +211,12 @@ def _cut(text: str) -> str:
 # --- the return form --------------------------------------------------------------------------------------------------
 
 
-def _in_form(metadata: dict[str, Any], words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
+def _in_form(words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
     found = ", ".join(f"{place.path}:{place.line}" for place in places) or "nothing"
     searched = ", ".join(search.description for search in done.searches)
     text = f"Searched for {searched}; found {found}." if searched else _why_not_searched(words)
     summary = f"{WHAT_IT_IS}. {text}"
-    form: dict[str, Any] = {
-        "status": "completed",
-        "summary": summary[:400],
-        "artifacts": [],
-        "metadata": {**metadata, "agent_type": "scout"},
-        "errors": [],
-    }
-    return json.encode(form).decode()
+    return json.encode({"status": "completed", "summary": summary[:400], "artifacts": [], "errors": []}).decode()
 
 
 def _usage(conversation: Conversation, message: AssistantMessage) -> TokenUsage:
@@ -274,15 +267,9 @@ def _wanted_words(task: str) -> str:
     return "\n".join(_own_lines(asked.partition(_TASK_HEADING)[2] or asked))
 
 
-def _wanted_metadata(task: str) -> dict[str, Any] | None:
-    _, heading, form = task.partition(_FORM_HEADING)
-    line = next((line for line in form.splitlines() if line.strip().startswith('"metadata": {')), "")
-    if not heading or not line:
-        return None
-    try:
-        return json.decode(line.strip().removeprefix('"metadata": ').removesuffix(","), type=dict[str, Any])
-    except ValueError:
-        return None
+def _wants_form(task: str) -> bool:
+    """Whether the answer must have the form of the return contract."""
+    return '"status": "completed" | ' in task.partition(_FORM_HEADING)[2]
 
 
 def _is_own(text: str) -> bool:

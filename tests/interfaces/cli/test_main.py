@@ -190,6 +190,7 @@ def test_a_secret_that_was_given_is_not_said_back(
 ) -> None:
     monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("SOME_API_KEY", CONFIGURED)
+    monkeypatch.setenv("DEPUTY_MODEL", "offline:scout")
     monkeypatch.chdir(tmp_path)
     given = f"{SECRET} {CONFIGURED} {'long ' * 24}{CONFIGURED}"
     run = deputy(*(argument.format(given) for argument in arguments), stdin="{}")
@@ -204,6 +205,7 @@ def test_a_secret_that_was_given_is_not_said_back(
 def test_a_secret_in_a_settings_file_is_not_said_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("SOME_API_KEY", CONFIGURED)
+    monkeypatch.setenv("DEPUTY_MODEL", "offline:scout")
     monkeypatch.chdir(tmp_path)
     given = f'["password=hunter2", "{SECRET}", "{CONFIGURED}"]'
     (tmp_path / "deputy.toml").write_text(f"[limits]\nconcurrency = {given}\n[tools]\nx = {given}\n")
