@@ -4,7 +4,7 @@ import pytest
 from deputy.core.errors import Error
 from deputy.core.outcome import Artifact, Blocked, Cancelled, Completed, Failed, Fallback, Partial, Rejected, Usage
 from deputy.core.request import Hop, Lineage
-from deputy.core.serialize import outcome_dict, return_dict, task_error, task_result_dict
+from deputy.core.serialize import outcome_dict, task_error, task_result_dict
 
 LINEAGE = Lineage.root("sess_1_root", command="research").child(
     "sess_1_child", Hop("researcher", "agent"), "sig", now=0.0, seconds=600.0
@@ -72,47 +72,6 @@ def test_the_outcome_form_has_everything():
 
 def test_an_unknown_price_is_null_and_never_zero():
     assert outcome_dict(Cancelled(lineage=LINEAGE, summary="s", usage=Usage(cost=None)))["usage"]["cost"] is None
-
-
-@pytest.mark.rule("outcome.total")
-def test_the_return_form_speaks_the_words_of_the_contract():
-    outcome = Partial(
-        lineage=LINEAGE, summary="Half.", errors=(BROKE,), next_steps="go on", duration_seconds=2.0, report="not in it"
-    )
-    assert as_json(return_dict(outcome)) == {
-        "status": "partial",
-        "summary": "Half.",
-        "artifacts": [],
-        "metadata": {
-            "session_id": "sess_1_child",
-            "agent_type": "researcher",
-            "delegation_depth": 1,
-            "delegation_path": ["orchestrator", "research", "researcher"],
-            "duration_seconds": 2.0,
-        },
-        "errors": [
-            {
-                "type": "execution",
-                "code": "BOOM",
-                "message": "It broke.",
-                "recoverable": True,
-                "recommendation": "Try again.",
-            }
-        ],
-        "next_steps": "go on",
-    }
-
-
-@pytest.mark.rule("outcome.total")
-@pytest.mark.parametrize(
-    "outcome",
-    [Cancelled(lineage=LINEAGE, summary="Stopped."), Rejected(lineage=LINEAGE, summary="No.", errors=(BROKE,))],
-)
-def test_what_the_contract_has_no_status_for_is_failed_and_says_what_it_was(outcome):
-    form = return_dict(outcome)
-    assert form["status"] == "failed"
-    assert form["metadata"]["outcome"] == outcome.status
-    assert form["errors"]
 
 
 @pytest.mark.rule("errors.map")

@@ -85,6 +85,10 @@ def test_names_that_go_in_a_circle_are_a_usage_error():
     catalog = read_catalog({"names": {"a": {"model": "b"}, "b": {"model": "a"}}})
     with pytest.raises(UsageError, match="circle"):
         catalog.resolve("a")
+    models = {"one": {"successor": "two"}, "two": {"successor": "one"}}
+    catalog = read_catalog({"providers": {"ollama": {"models": models}}})
+    with pytest.raises(UsageError, match="circle"):
+        catalog.resolve("one")
 
 
 def test_a_dated_version_shares_the_entry_of_its_name():

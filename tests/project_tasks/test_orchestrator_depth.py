@@ -8,7 +8,6 @@ from tests.project_tasks.conftest import Project, returned, write
 from tests.support.scripts import call, talk, turn
 
 from deputy.core.model_script import ScriptedCall, ScriptedTurn
-from deputy.core.serialize import return_dict
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.project_tasks.orchestrator import CommandResult
 
@@ -81,9 +80,9 @@ def test_implementing_through_executor_implementer_and_helper(project: Project):
         (2, "implementer", "completed", [*path, "implementer"]),
         (3, "git-workflow-manager", "completed", [*path, "implementer", "git-workflow-manager"]),
     ]
-    form = json.loads(json.dumps(return_dict(ended.outcome), default=lambda value: value.path))
-    assert (form["status"], form["artifacts"]) == ("completed", ["code.py"])
-    assert form["metadata"]["delegation_path"] == path
+    outcome = ended.outcome
+    assert (outcome.status, [one.path for one in outcome.artifacts]) == ("completed", ["code.py"])
+    assert list(outcome.lineage.names) == path
     assert project.task().status == "completed"
     assert ended.outcome.branch
 

@@ -134,7 +134,7 @@ class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NotifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[notify]`: the program that tells the user that something waits."""
+    """`[notify]`: the user's program that is run when something waits for a person."""
 
     command: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     """The program and its arguments; a title and the session id are added. No shell is used."""

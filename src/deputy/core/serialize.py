@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, to_builtins
 
 from deputy.core.errors import new_error
-from deputy.core.outcome import Blocked, Cancelled, Completed, Rejected
+from deputy.core.outcome import Blocked, Completed
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
@@ -41,33 +41,6 @@ def outcome_dict(outcome: Outcome) -> dict[str, Any]:
         form["question"] = outcome.question
     if outcome.passed is not None:
         form["passed"] = outcome.passed
-    return form
-
-
-def return_dict(outcome: Outcome) -> dict[str, Any]:
-    """The outcome in the form of the return contract, whose four statuses lack two of our kinds."""
-    metadata: dict[str, Any] = {
-        "session_id": outcome.session_id,
-        "agent_type": outcome.lineage.path[-1].name,
-        "delegation_depth": outcome.lineage.depth,
-        "delegation_path": outcome.lineage.names,
-        "duration_seconds": outcome.duration_seconds,
-    }
-    status = outcome.status
-    errors = outcome.errors
-    if isinstance(outcome, Cancelled | Rejected):
-        metadata["outcome"] = status
-        status = "failed"
-        errors = errors or (_CANCELLED,)
-    form: dict[str, Any] = {
-        "status": status,
-        "summary": outcome.summary,
-        "artifacts": outcome.artifacts,
-        "metadata": metadata,
-        "errors": errors,
-    }
-    if outcome.next_steps:
-        form["next_steps"] = outcome.next_steps
     return form
 
 

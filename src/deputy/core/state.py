@@ -373,9 +373,7 @@ def _ended(state: State, outcome: Outcome, record: events.Record) -> dict[str, A
 _AfterEnd: TypeAlias = events.Delivered | events.Resumed | events.Adopted
 
 
-def _after_the_end(
-    state: State, event: events.Delivered | events.Resumed | events.Adopted, record: events.Record
-) -> dict[str, Any] | None:
+def _after_the_end(state: State, event: _AfterEnd, record: events.Record) -> dict[str, Any] | None:
     match event:
         case events.Delivered():
             return None if state.is_live else {"is_delivered": True}

@@ -88,7 +88,7 @@ def warn_not_granted(history: History | None, tool: str, *, is_command: bool) ->
 
 
 _UNASKED = " was refused: it needs approval, and no person could be asked."
-_MOST_TOLD = 20
+_MOST_WARNINGS = 20
 
 
 def warn_refused(history: History | None, what: str) -> None:
@@ -96,7 +96,7 @@ def warn_refused(history: History | None, what: str) -> None:
     warning = f"{what}{_UNASKED}"
     if history is None or warning in history.warnings:
         return
-    if sum(map(is_refused_unasked, history.warnings)) < _MOST_TOLD:
+    if sum(map(is_refused_unasked, history.warnings)) < _MOST_WARNINGS:
         history.warnings += (warning,)
 
 

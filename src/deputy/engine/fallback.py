@@ -136,8 +136,8 @@ class FallbackRunner:
                 break
             closed.append(FailedAttempt(candidate=candidate, error=error, blame="backend"))
         # That the session's own model has failed is among the reasons already.
-        told = (step for step in closed if step.candidate.backend != INLINE)
-        return candidate, [step for step in told if not _is_other_wording(step, candidates)]
+        skipped = (step for step in closed if step.candidate.backend != INLINE)
+        return candidate, [step for step in skipped if not _is_other_wording(step, candidates)]
 
     def _why_not_inline(self, inline: Candidate, steps: Sequence[FailedAttempt]) -> Error | None:
         if self._routing.inline == "parent":

@@ -24,7 +24,7 @@ _KNOWN = READ_ONLY_TOOLS | WRITING_TOOLS | HANDING_ON | {NOTE, ASK}
 
 
 class SentBack(Struct, frozen=True, kw_only=True):
-    """What a model is told about a message that is no report, and the error if it stays so."""
+    """The answer to a message that is no report, and the error if the next message is none either."""
 
     text: str
     error: Error

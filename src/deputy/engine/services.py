@@ -91,7 +91,8 @@ class Services:
         self.idle_seconds = idle_seconds
         self.redactor = redactor or Redactor()
         self.keys = keys or ProviderKeys()
-        self._watch = watch
+        self.watch = watch
+        """Shows progress to the watchers of this process, who redact it."""
         self.policy = policy or Policy()
         self.base_prompt = self.keys.mask(base_prompt)
         self.approval: Approval = approval
@@ -135,10 +136,6 @@ class Services:
     def window(self, name: str, model: Model) -> int | None:
         """The context window of a model: from the settings, else from the catalog."""
         return self._windows.get(name, model.context_window)
-
-    def watch(self, progress: Progress) -> None:
-        """Show progress to the watchers of this process, who redact it."""
-        self._watch(progress)
 
     def emit(self, run: RunContext, progress: Progress) -> None:
         """Show progress of a run to all watchers; the same question only once."""

@@ -47,11 +47,11 @@ class Notifier:
 
     def notify(self, progress: Progress) -> None:
         """Run the program for the run of this event."""
-        task = self._group.create_task(self._tell(progress.label, progress.session_id))
+        task = self._group.create_task(self._run_program(progress.label, progress.session_id))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _tell(self, label: str, run: str) -> None:
+    async def _run_program(self, label: str, run: str) -> None:
         # The question itself is not passed: arguments are visible to other users of the machine.
         title = f"Deputy: [{process_redactor().redact(cleaned_label(label)) or 'run'}] waits for you"
         async with self._turn:

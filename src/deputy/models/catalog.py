@@ -126,9 +126,12 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         named = self._named(name)
         if name == str(named):
             return named
-        today = today or date.today().isoformat()
+        today, seen = today or date.today().isoformat(), {named.model}
         while (entry := self.entry(named)).successor and entry.retires <= today:
             named = structs.replace(named, model=entry.successor, instead_of=named.instead_of or named.model)
+            if named.model in seen:
+                raise UsageError("model", name, "the successors in the configuration form a circle")
+            seen.add(named.model)
         return named
 
     def _named(self, name: str) -> ResolvedName:

@@ -67,7 +67,7 @@ class ResumeRounds(Generic[L]):
                     # The run may have been dismissed or answered since it was read.
                     _check_blocked(lease.state)
                 _check_ended(lease.state)
-                # A round gets the time of the one before unless told otherwise, and never more than its caller has.
+                # A round gets the time of the one before unless another is given, and never more than its caller has.
                 limit = lease.state.seconds if seconds is None else seconds
                 now = self._supervisor.world.now()
                 resumed = Resumed(

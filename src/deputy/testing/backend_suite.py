@@ -160,12 +160,12 @@ def _check_usage(end: BackendResult, turns: Sequence[ScriptedTurn]) -> None:
 
 def _check_events(end: BackendResult, events: Sequence[BackendEvent]) -> None:
     said = "".join(event.text for event in events if isinstance(event, TextDelta))
-    _expect(end.kind != "answered" or said.rstrip().endswith(end.text), f"{end.text!r} was not told, but {said!r}")
+    _expect(end.kind != "answered" or said.rstrip().endswith(end.text), f"{end.text!r} was not reported, but {said!r}")
     called = [event.name for event in events if isinstance(event, ToolCall)]
-    _expect(called == [use.name for use in end.tools_used], f"not the tools that were told: {called}")
+    _expect(called == [use.name for use in end.tools_used], f"not the tools that were reported: {called}")
     text = [event for event in events if isinstance(event, TokenUsage)]
     sums = sum(event.input_tokens for event in text), sum(event.output_tokens for event in text)
-    _expect(sums == (end.usage.input, end.usage.output), f"the tokens told are {sums} and not {end.usage}")
+    _expect(sums == (end.usage.input, end.usage.output), f"the reported tokens are {sums} and not {end.usage}")
 
 
 def _check_sessions(ends: Sequence[BackendResult]) -> None:

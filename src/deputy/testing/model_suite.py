@@ -66,7 +66,7 @@ async def heard(
     """All events of the next turn; the last must be its only Stop."""
     events = [event async for event in ask(model, conversation, settings)]
     stops = [event for event in events if isinstance(event, Stop)]
-    expect(len(stops) == 1 and events[-1] is stops[0], f"a turn ends with its one Stop, but told {events}")
+    expect(len(stops) == 1 and events[-1] is stops[0], f"a turn ends with its one Stop, not {events}")
     return events, stops[0]
 
 
@@ -88,7 +88,7 @@ async def check_calls(open_model: OpenModel) -> None:
         text = [event for event in events if isinstance(event, ToolCall)]
         expect([c.arguments for c in text] == [c.arguments for c in calls], f"not the calls that were made: {text}")
         expect(len({call.id for call in text}) == 3, "calls share an id")
-        expect(stop.message.calls == tuple(text), "the message's calls are not those told")
+        expect(stop.message.calls == tuple(text), "the message's calls are not those of the stream")
         conversation.append(stop.message)
         results = [ToolResult(call_id=c.id, name=c.name, content="…", is_error=n == 1) for n, c in enumerate(text)]
         conversation.append(ToolMessage(results=tuple(results)))
@@ -102,7 +102,7 @@ async def check_usage(open_model: OpenModel) -> None:
     async with open_model(script_of(ScriptedTurn(text="Yes.", usage=usage))) as model:
         events, _ = await heard(model, asking())
     text = [event for event in events if isinstance(event, TokenUsage)]
-    expect(len(text) == 1, f"usage is told once, not {len(text)} times")
+    expect(len(text) == 1, f"usage is reported once, not {len(text)} times")
     numbers = (text[0].input_tokens, text[0].output_tokens, text[0].cached_tokens)
     expect(numbers == (1200, 340, 1000), f"not the usage: {text[0]}")
 

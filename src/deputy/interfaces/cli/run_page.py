@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import convert
 
-from deputy.core.outcome import Usage
+from deputy.core.outcome import Usage, how_to_answer
 from deputy.interfaces.text_lines import cost_part, elapsed, one_line_at, terminal_width, tokens
 from deputy.interfaces.view.progress_table import ending_mark
 
@@ -154,11 +154,7 @@ def _next_steps(form: dict[str, Any], outcome: dict[str, Any]) -> Iterator[str]:
     if outcome.get("next_steps"):
         yield outcome["next_steps"]
     elif status == "waiting":
-        yield (
-            f"Approve or deny it: deputy approve {run}"
-            if form["approves"]
-            else (f'Answer it: deputy resume {run} --answer "…"')
-        )
+        yield f"Approve or deny it: deputy approve {run}" if form["approves"] else how_to_answer(run)
     elif status == "interrupted":
         yield f"Continue it: deputy resume {run}"
     elif not outcome:
