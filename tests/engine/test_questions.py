@@ -10,8 +10,11 @@ from tests.support.scripts import call, talk, turn
 
 from deputy.client import Deputy
 from deputy.core.errors import UsageError
+from deputy.core.events import ModelCallEnded
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Blocked, Completed
 from deputy.core.task import Task
+from deputy.testing import ProviderServer
 
 ASKS = "Which one?\n\n[AWAITING_HUMAN_INPUT]"
 
@@ -88,6 +91,44 @@ def test_a_question_survives_its_process_and_is_answered_later(house: House, tmp
     [result] = asyncio.run(answer_later(house, run, "the blue one"))
     assert isinstance(result.outcome, Completed), result
     assert result.outcome.report == "Done."
+
+
+@pytest.mark.rule("honest.model")
+@pytest.mark.rule("model.alias")
+@pytest.mark.parametrize("answer", ["the blue one", False], ids=["answered", "no answer"])
+def test_a_run_whose_model_retires_while_it_waits_names_the_model_that_answered(
+    house: House, tmp_path, monkeypatch, answer
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    config = tmp_path / ".config" / "deputy" / "config.toml"
+    config.parent.mkdir(parents=True)
+
+    def retire(day: str) -> None:
+        config.write_text(f'[catalog.providers.anthropic.models.claude-sonnet-4-5]\nretires = "{day}"\n')
+
+    async def answer_at_once(_):
+        return answer
+
+    async def resume(run: str):
+        async with opened(house, answer=answer_at_once) as deputy:
+            await deputy.resume(run)
+            return (await deputy.results(run))[0].outcome
+
+    script = ModelScript(conversations=(talk(turn("", call("Ask", question="Which one?")), turn("Done.")),))
+    with ProviderServer(script, strict=bool(answer)) as server:
+        house.use(server, "sonnet-4.5")
+        retire("9999-12-31")
+        run = asyncio.run(leave_asking(house, Task(label="scout", prompt="Look.")))
+        retire("2000-01-01")
+        outcome = asyncio.run(resume(run))
+        asked = [f"anthropic:{one.model}" for one in server.asked]
+    assert isinstance(outcome, Completed if answer else Blocked), outcome
+    assert asked == ["anthropic:claude-sonnet-4-5", "anthropic:claude-sonnet-5-5"][: 2 if answer else 1]
+    assert outcome.model == asked[-1]
+    assert [one.split(";")[0] for one in outcome.warnings] == ["claude-sonnet-4-5 is retired"] * bool(answer)
+    events = [record.event for record in house.records(outcome.session_id)]
+    assert [one.model for one in events if isinstance(one, ModelCallEnded)] == asked
 
 
 @pytest.mark.rule("escalate")

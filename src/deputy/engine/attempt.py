@@ -100,8 +100,7 @@ async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
         if isinstance(program, Error):
             return _failed(candidate, program)
     model = work.services.open_model(candidate.model) if program is None else _Elsewhere(candidate.model)
-    if work.services.backends is not None and (notice := work.services.backends.notice(candidate.model)):
-        history.warnings = tuple(dict.fromkeys((*history.warnings, notice)))
+    notice = "" if work.services.backends is None else work.services.backends.notice(candidate.model)
     agent = repairing = with_model(work.agent, work.services, candidate.model, model)
     if history.is_answered:
         # The previous candidate stopped in the middle of the work.
@@ -114,7 +113,10 @@ async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
             report = await run_backend_loop(run, history, repairing, program)
         checked = await check_report(run, history, agent, work.options, report, sent, is_program=program is not None)
         if not isinstance(checked, AgentContext):
-            name = model.name if program is None else program.model or candidate.model
+            # A replayed answer may come from a model that has retired since.
+            name = history.model or model.name if program is None else program.model or candidate.model
+            if notice and (program is not None or name == model.name):
+                history.warnings = tuple(dict.fromkeys((*history.warnings, notice)))
             return AttemptResult(report=checked, backend=backend, model=name, has_acted=history.has_acted)
         repairing = checked
 

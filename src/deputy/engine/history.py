@@ -60,6 +60,8 @@ class History:
         """Context size: the provider's last count plus an estimate of what was added since."""
         self.estimate = self._empty = overhead + estimated_tokens(text_size(system))
         """Our own estimate of the next request's tokens."""
+        self.model = ""
+        """The model of the last call."""
         self.window: int | None = None
         """The context window that the provider reported in an error."""
         self.budgets: Sequence[BudgetUse] = ()
@@ -128,6 +130,7 @@ class History:
         The provider's count of a final turn is ignored, because that turn may have dropped messages.
         """
         self.turn += 1
+        self.model = ended.model
         self.usage += ended.usage
         self.window = ended.window or self.window
         self.budgets = ended.budgets
