@@ -24,7 +24,7 @@ def main() -> None:
         (place / "plan.txt").write_text("win\n")
         environ = {**os.environ, **provider.environ, "DEPUTY_HOME": str(place / "home")}
 
-        task = [*DEPUTY, "delegate", "-t", "plan=What is the plan?", "--model", "anthropic:claude-sonnet-4-5", "--yes"]
+        task = [*DEPUTY, "delegate", "-t", "plan=What is the plan?", "--model", "anthropic:claude-sonnet-5-5", "--yes"]
         child = subprocess.Popen([*task, "--events", "-"], cwd=place, env=environ, stdout=subprocess.PIPE)
         session_id = wait_for_note(child)
         while len(provider.asked) < len(TURNS):

@@ -20,10 +20,13 @@ from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
+from deputy.models.catalog import read_catalog
 from deputy.testing import ProviderServer
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
 SONNET = "anthropic:claude-sonnet-4-5"
+NEXT = str(read_catalog().resolve("sonnet-4.5-thinking"))
+"""The model after opus-4.6-thinking: that version, or its successor from the day it is retired."""
 LOOK = Task(label="scout", prompt="Look around.")
 
 
@@ -191,7 +194,7 @@ def test_a_model_that_fails_is_followed_by_the_next_of_its_chain(house: House, p
     assert isinstance(outcome, Completed)
     assert (outcome.backend, outcome.report) == ("native", "From the next.")
     assert [one.taken for one in outcome.fallbacks] == ["sonnet-4.5-thinking on native"]
-    assert outcome.model == "anthropic:claude-sonnet-4-5"
+    assert outcome.model == NEXT
 
 
 @pytest.mark.rule("fallback")
@@ -598,7 +601,7 @@ def test_a_parents_model_that_fails_is_followed_by_the_next_of_its_chain_and_by_
         house.use(server, "opus-4.6-thinking")
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed), outcome
-    assert (outcome.report, outcome.model) == ("From the next.", "anthropic:claude-sonnet-4-5")
+    assert (outcome.report, outcome.model) == ("From the next.", NEXT)
     assert [(one.left, one.taken) for one in outcome.fallbacks] == [
         ("opus-4.6-thinking on native", "sonnet-4.5-thinking on native")
     ]

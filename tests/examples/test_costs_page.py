@@ -39,7 +39,7 @@ def test_every_example_prints_what_the_page_says(tmp_path):
     (program,) = blocks("python")
     with ProviderServer(script) as server:
         env = {**os.environ, "HOME": str(tmp_path), "DEPUTY_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
-        env |= {"DEPUTY_MODEL": "anthropic:claude-sonnet-4-5", "PYTHONIOENCODING": "utf-8", **server.environ}
+        env |= {"DEPUTY_MODEL": "anthropic:claude-sonnet-5-5", "PYTHONIOENCODING": "utf-8", **server.environ}
 
         def output(*arguments: str) -> str:
             run = subprocess.run(
