@@ -177,7 +177,7 @@ def _section(name: str, result: Result) -> str:
         *((_apart(f"**Model**: {outcome.model}"),) if outcome.model else ()),
         f"**Usage**: {used_text(outcome.usage)}",
     ]
-    parts.extend(f"**Instead of {one.left}**: {one.taken}. {one.reason}" for one in outcome.fallbacks)
+    parts.extend(_apart(f"**Instead of {one.left}**: {one.taken}. {one.reason}") for one in outcome.fallbacks)
     if not outcome.is_isolated:
         parts.append("**Done inline**: no subagent was available, so the task was not isolated.")
     parts.extend(_apart(f"**Warning:** {warning}") for warning in outcome.warnings)
@@ -208,13 +208,17 @@ def _changes(outcome: Outcome) -> str:
     files = [artifact.path for artifact in outcome.artifacts]
     more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
     listed = f"{', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more}"
-    return f"**Branch**: {outcome.branch} (changed: {listed})" if outcome.branch else _apart(f"**Artifacts**: {listed}")
+    return _apart(f"**Branch**: {outcome.branch} (changed: {listed})" if outcome.branch else f"**Artifacts**: {listed}")
+
+
+_LONGEST_REASON = 80
 
 
 def _title(outcome: Outcome) -> str:
     if isinstance(outcome, Completed):
         return "✓"
-    reason = outcome.errors[0].type.replace("_", " ") if outcome.errors else ""
+    # A subagent may name any type, and this is a heading.
+    reason = " ".join(outcome.errors[0].type.replace("_", " ").split())[:_LONGEST_REASON] if outcome.errors else ""
     if isinstance(outcome, Partial):
         return f"⚠ partial ({reason})"
     return f"✗ {outcome.status}" + (f" ({reason})" if reason else "")
