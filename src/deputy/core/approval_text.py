@@ -7,6 +7,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from deputy.core.conversation import text_size
 from deputy.core.visible_text import escape, escaped_invisible
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def headline(request: ApprovalRequest) -> str:
     first = request.parts[0].text if request.parts else ""
     shown = visible_line(first[: _HEADLINE * 8])
     is_cut = len(shown) > _HEADLINE or len(first) > _HEADLINE * 8
-    cut = f"{shown[:_HEADLINE]}… ({_size(first):,} bytes)" if is_cut else shown
+    cut = f"{shown[:_HEADLINE]}… ({text_size(first):,} bytes)" if is_cut else shown
     return f"{request.title}: {cut} (risk: {request.risk})"
 
 
@@ -62,7 +63,7 @@ def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool 
     for part in request.parts:
         if not whole and rows >= MOST_ROWS:
             hidden_fields += 1
-            hidden += _size(part.text) or 1
+            hidden += text_size(part.text) or 1
             continue
         shown, more = _part_rows(part, width, None if whole else min(PART_ROWS, MOST_ROWS - rows))
         rows += len(shown)
@@ -98,13 +99,13 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
         if _columns(row) <= width:
             return [row], 0
     lines = text.split("\n")
-    rows = _wrapped(f"{name} ({len(lines):,} line{'s' * (len(lines) != 1)}, {_size(text):,} bytes)", width, _INDENT)
+    rows = _wrapped(f"{name} ({len(lines):,} line{'s' * (len(lines) != 1)}, {text_size(text):,} bytes)", width, _INDENT)
     room = None if most is None else max(1, most - 1)
     number = shown_bytes = 0
     for line, count in _folded(lines):
         left = None if room is None else room - (len(rows) - 1)
         if left is not None and left <= 0:
-            more = _size(text) - shown_bytes
+            more = text_size(text) - shown_bytes
             rows.append(f"    … {len(lines) - number:,} more lines, {more:,} more bytes")
             return rows, max(1, more)
         # Escaping never shortens text, except for long runs of spaces.
@@ -113,13 +114,13 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
         pieces = _wrapped(f"{_FIRST}{visible(line[:bound])}{folded}", width, _CONTINUED)
         if left is not None and (len(pieces) > left or len(line) > bound):
             rows += pieces[:left]
-            more = _size(text) - shown_bytes
+            more = text_size(text) - shown_bytes
             rest = len(lines) - number - 1
             rows.append(f"    … the rest of this line and {rest:,} more lines: {more:,} bytes from its beginning")
             return rows, max(1, more)
         rows += pieces
         number += count
-        shown_bytes += (_size(line) + 1) * count
+        shown_bytes += (text_size(line) + 1) * count
     return rows, 0
 
 
@@ -153,13 +154,6 @@ def _wrapped(line: str, width: int, continued: str) -> list[str]:
 def _columns(text: str) -> int:
     """The maximum columns of a text: terminals disagree about the width of non-ASCII characters."""
     return len(text) if text.isascii() else sum(1 if letter.isascii() else 2 for letter in text)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))
-
-
-# --- characters -------------------------------------------------------------------------------------------------------
 
 
 def visible(text: str) -> str:

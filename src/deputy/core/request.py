@@ -27,6 +27,8 @@ ALWAYS_GRANTED = frozenset({"Note", "Ask"})
 """Tools without effects, which a child may have even if its caller does not."""
 
 READ_ONLY_TOOLS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch"})
+ALLOWABLE = ("Edit", "Write", "Run", "Subtask")
+"""Tools that `--allow` grants beside the read-only ones."""
 
 
 def new_session_id(unix_seconds: int, random_string: Callable[[], str], is_known: Callable[[str], bool]) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.core.limits import IN_DOLLARS, MAX_COST, Budget
+from deputy.core.request import ALLOWABLE
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import outgoing_json, plain, terminal_width
 
@@ -29,7 +30,6 @@ NOTHING_FOUND, PARTIAL, REJECTED, CANCELLED = 3, 4, 6, 130
 _CODES = {"completed": 0, "failed": 1, "partial": PARTIAL, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
 _LIMIT_BYTES = 64 * 1024 * 1024
 
-ALLOWABLE = ("Edit", "Write", "Run", "Subtask")
 _DIRECTORY = click.Path(exists=True, file_okay=False)
 _BUDGET = "give dollars, like 0.50, or any of cost, tokens and requests, like cost=0.50,tokens=100000,requests=20"
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, convert
 from deputy.core.approval import resume_request
 from deputy.core.errors import DeputyError, UnknownRun, UsageError
 from deputy.core.fallback import ONLY_A_PERSON, is_script
+from deputy.core.request import ALLOWABLE
 from deputy.engine.call import RUN
 from deputy.engine.refine import REFINE
 from deputy.interfaces.mcp import elicitation
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from deputy.engine.ports.queries import Queries
     from deputy.interfaces.mcp.server_state import ServerState
     from deputy.interfaces.mcp.tools import Answer, McpCall
-
-_ALLOWABLE = frozenset({"Edit", "Write", "Run", "Subtask"})
 
 
 async def status(call: McpCall) -> Answer:
@@ -130,8 +129,8 @@ async def check_allowed(server_state: ServerState, state: State) -> None:
     deputy = await server_state.deputy()
     beyond = await deputy.not_allowed(await deputy.tools_of(state.run))
     if beyond:
-        flags = " ".join(f"--allow {name}" for name in beyond if name in _ALLOWABLE)
-        allow = f", or start this server with {flags}" if flags and _ALLOWABLE.issuperset(beyond) else ""
+        flags = " ".join(f"--allow {name}" for name in beyond if name in ALLOWABLE)
+        allow = f", or start this server with {flags}" if flags and set(ALLOWABLE).issuperset(beyond) else ""
         raise DeputyError(
             f"This run may use {', '.join(beyond)}, which this server does not allow. Nothing was done. "
             f"A person can resume it in a terminal: `deputy resume {state.run}`{allow}."

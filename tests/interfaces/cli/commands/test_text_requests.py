@@ -304,7 +304,8 @@ def test_inline_can_be_forbidden_and_then_it_fails_and_says_why_of_every_way(hou
     assert done.returncode == 1
     assert done.stderr.startswith("[request-1] Cannot spawn subagents: no API key for provider anthropic\n")
     assert done.stdout.startswith("## Subagents: 1 failed of 1")
-    for reason in ("no API key for provider anthropic", "claude is not installed.", "cursor-agent is not installed."):
+    assert "\n\nManual intervention required: no API key for provider anthropic; set ANTHROPIC_API_KEY." in done.stdout
+    for reason in ("claude is not installed.", "cursor-agent is not installed."):
         assert f"\n\n{reason}" in done.stdout
 
 

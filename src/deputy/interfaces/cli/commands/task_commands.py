@@ -56,7 +56,7 @@ REVIEW_EXAMPLES = """\b
 Examples:
   deputy review 12                 the branch of task 12
   deputy review "the login code"   the workspace, without a task
-  deputy review                    the uncommitted changes, else the last commit
+  deputy review                    uncommitted changes, else the last commit
 
 \b
 Exit codes:
@@ -256,7 +256,7 @@ COMMANDS = {
     "revise": _task_command("revise", "Update the plan of a task."),
     "review": _task_command(
         REVIEW,
-        "Review the branch of a task, or the latest changes.\n\nA TEXT says what else to review; it adds no task.",
+        "Review the branch of a task, or the latest changes.\n\nA TEXT says what to review instead; it adds no task.",
     ),
     "meta": meta,
 }

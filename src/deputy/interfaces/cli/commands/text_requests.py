@@ -9,9 +9,8 @@ from msgspec import structs
 
 from deputy.config import load_effective_settings, load_tables
 from deputy.core.detect import LIMIT_REQUESTS, FoundRequest, detect, request_json
-from deputy.core.request import READ_ONLY_TOOLS
+from deputy.core.request import ALLOWABLE, READ_ONLY_TOOLS
 from deputy.interfaces.cli.console import (
-    ALLOWABLE,
     NOTHING_FOUND,
     SPAWN_OPTIONS,
     Console,
