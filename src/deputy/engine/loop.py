@@ -99,7 +99,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
 async def _judged(run: RunContext, history: History, agent: AgentContext, text: str) -> Report | None:
     """The answer as a report; None if it is no report and was sent back, once."""
     if not text:
-        error = new_error("EMPTY_REPLY", f"{agent.model.name} wrote its thinking and no answer.")
+        error = new_error("EMPTY_REPLY", f"{agent.model.name} ended its turn without an answer.")
         return Report(kind="failed", text=text, error=error)
     wrong = sent_back(text, agent)
     if wrong is None:
