@@ -32,6 +32,7 @@ SPELLINGS = {
     '{"path": "a.txt"}<|tool_call_end|><|tool_calls_section_end|>',
     "gpt-oss": '<|channel|>commentary to=functions.Read <|constrain|>json<|message|>{"path": "a.txt"}<|call|>',
     "command r": 'Action:\n```json\n[{"tool_name": "Read", "parameters": {"path": "a.txt"}}]\n```',
+    "react": 'Action: Read\nAction Input: {"path": "a.txt"}',
     "xml": '<function_calls>\n<invoke name="Read">\n<parameter name="path">a.txt</parameter>\n'
     "</invoke>\n</function_calls>",
     "nemotron": f"<TOOLCALL>[{JSON}]</TOOLCALL>",

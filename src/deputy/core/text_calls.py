@@ -115,6 +115,7 @@ def _grammar() -> _Grammar:
         r"<(?:minimax:)?(?:tool_calls?|toolcall|function_calls?|start_function_call)>|\[TOOL_CALLS\]|<\|python_tag\|>"
         rf"|<{bar}tool{gap}calls?(?:{gap}section)?(?:{gap}begin)?{bar}>|<\|START_ACTION\|>|<\|action_start\|>"
         r"|<\|recipient\|>|<\|channel\|>\w++ to=|(?m:^)>>>(?=[\w.-]++\n\{)"
+        r"|(?m:^Action:(?=[^\S\n]*+[\w.-]++\s*+^Action Input:))"
     )
     noise = (
         r"[\s,;\[\]]|```\w*+|</(?:minimax:)?\w++>|<end_function_call>|\[/TOOL_CALLS\]|<\|END_ACTION\|>|(?m:^)Action:"
@@ -124,7 +125,7 @@ def _grammar() -> _Grammar:
     name = r"(?:functions\.)?(?P<name>[A-Za-z_][\w.-]{0,63}+)"
     between = (
         rf"(?:\s|:\d++|\[CALL_ID\]\w*+|\[ARGS\]|<{bar}tool{gap}sep{bar}>|<\|tool_call_argument_begin\|>|<\|content\|>"
-        r"|<\|constrain\|>\w++|<\|message\|>|```\w*+)*+"
+        r"|<\|constrain\|>\w++|<\|message\|>|Action Input:|```\w*+)*+"
     )
     string = r'"(?:[^"\\]|\\.)*+"|' + r"'(?:[^'\\]|\\.)*+'"
     flags = re.IGNORECASE | re.DOTALL
