@@ -7,6 +7,7 @@ from tests.support.scripts import call, talk, turn
 
 from deputy.core.conversation import TokenUsage
 from deputy.core.effective_settings import EffectiveSettings
+from deputy.core.events import ResumeChanges
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
@@ -140,6 +141,17 @@ def test_a_budget_in_dollars_keeps_its_last_turn_too(house: House):
         outcome = house.one(task)
     assert (outcome.errors[0].message, outcome.report) == ("The budget of $0.12 is spent.", "What I have.")
     assert outcome.usage.cost <= 0.12
+
+
+@pytest.mark.rule("resume.progress")
+def test_a_budget_too_small_for_one_request_is_continued_with_one_that_is_enough(house: House):
+    with ProviderServer(turn("Found.", usage=tokens(3000, 300))) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", budget=Budget(cost=0.000001), max_output_tokens=500))
+        assert "has under $0.0001 left, and this needs up to $" in outcome.errors[0].message
+        cap = float(outcome.next_steps.partition(" --budget cost=")[2])
+        done = house.resume(outcome.session_id, changes=ResumeChanges(budget=Budget(cost=cap)))
+    assert (done.status, done.report) == ("completed", "Found.")
 
 
 @pytest.mark.rule("budget")

@@ -307,6 +307,8 @@ class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
     resource: Resource
     used: int | float
     cap: int | float
+    needed: float = 0.0
+    """What a call that was refused would have used."""
 
 
 class Shortfall(Struct, frozen=True, kw_only=True):

@@ -239,7 +239,7 @@ async def call_backend(agent: AgentContext, backend: Backend, request: BackendRe
     shortfall = ledger.reserve(wanted)
     if shortfall is not None:
         error = out_of_budget(shortfall)
-        return ModelCallEnded(model=request.model, backend=backend.name, error=error, budgets=ledger.uses())
+        return ModelCallEnded(model=request.model, backend=backend.name, error=error, budgets=ledger.uses(shortfall))
     progress = _TurnProgress(agent)
     usage = NO_USAGE
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from deputy.core.limits import NOTHING, Account, Amount, Budget, Shortfall, reserve_all
 
 if TYPE_CHECKING:
@@ -71,8 +73,8 @@ class BudgetLedger:
         """The amount that can still be reserved here and above; None without a cap."""
         return min((left for one in self._chain if (left := one.account.remaining(resource)) is not None), default=None)
 
-    def uses(self) -> tuple[BudgetUse, ...]:
-        """The tightest use of each capped resource, here or above."""
+    def uses(self, refused: Shortfall | None = None) -> tuple[BudgetUse, ...]:
+        """The tightest use of each capped resource, here or above; with what a refused call needed."""
         if not self.is_capped:
             return ()
         tightest: dict[Resource, BudgetUse] = {}
@@ -80,6 +82,8 @@ class BudgetLedger:
             known = tightest.get(use.resource)
             if known is None or use.cap - use.used < known.cap - known.used:
                 tightest[use.resource] = use
+        if refused is not None and (short := tightest.get(refused.resource)) is not None:
+            tightest[refused.resource] = structs.replace(short, needed=refused.wanted or 0.0)
         return tuple(tightest.values())
 
     def commit(self, held: Amount, spent: Amount) -> None:

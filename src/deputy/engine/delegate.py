@@ -261,7 +261,7 @@ def how_to_continue(run: str, error: Error, budgets: Sequence[BudgetUse]) -> str
     command = f"deputy resume {run}"
     match error.type:
         case "budget":
-            spent = max(budgets, key=lambda use: use.used / use.cap if use.cap else 1.0, default=None)
+            spent = max(budgets, key=_share, default=None)
             caps = "CAPS" if spent is None else f"{spent.resource}={_doubled(spent)}"
             return f"{command} --budget {caps}"
         case "repetition":
@@ -270,9 +270,15 @@ def how_to_continue(run: str, error: Error, budgets: Sequence[BudgetUse]) -> str
             return command
 
 
+def _share(use: BudgetUse) -> float:
+    return (use.used + use.needed) / use.cap if use.cap else 1.0
+
+
 def _doubled(use: BudgetUse) -> str:
-    cap = 2 * max(use.cap, use.used)
-    return f"{cap:.4g}" if use.resource == "cost" else f"{cap:.0f}"
+    from decimal import Decimal
+
+    cap = 2 * max(use.cap, use.used + use.needed)
+    return f"{Decimal(f'{cap:.4g}'):f}" if use.resource == "cost" else f"{cap:.0f}"
 
 
 def _question(text: str, run: str) -> Error:

@@ -59,7 +59,7 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
     await ledger.refresh()
     shortfall = ledger.reserve(wanted)
     if shortfall is not None:
-        return ModelCallEnded(model=agent.model.name, error=out_of_budget(shortfall), budgets=ledger.uses())
+        return ModelCallEnded(model=agent.model.name, error=out_of_budget(shortfall), budgets=ledger.uses(shortfall))
     text = _TurnProgress(turn)
     try:
         async with agent.timer.timeout(turn.seconds):
