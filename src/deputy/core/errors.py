@@ -309,7 +309,8 @@ CATALOG: Mapping[str, ErrorKind] = {
         False,
     ),
     "INVALID_REQUEST": ErrorKind(
-        "validation", "Say in the task that it must be done without subtasks, or grant Subtask."
+        "validation",
+        "Say in the task that it must be done without subtasks, or grant Subtask with --allow or in its `tools`.",
     ),
     "REPLY_TOO_LARGE": ErrorKind("provider", "Ask for less at once, or try another model.", False, "backend"),
 }

@@ -72,6 +72,7 @@ def test_the_total_counts_each_outcome_by_its_common_word():
             {"event": "tool_error", "tool": "Read", "args": "x" * 99, "reason": "It does not exist."},
             f"✗ Read {'x' * 31}…: It does not exist.",
         ),
+        ({"event": "tool_error", "tool": "Nope", "args": "", "reason": "No such tool."}, "✗ Nope: No such tool."),
         ({"event": "fallback", "reason": "refused"}, "↪ other model: refused"),
         ({"event": "waiting", "content": "Which one?"}, "? asks: Which one?"),
         ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ failed: provider"),

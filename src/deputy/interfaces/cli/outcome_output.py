@@ -121,7 +121,8 @@ def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:
     usage = outcome.usage
     cost = cost_part(usage.cost) if usage.cost_text else ""
     seconds = elapsed(outcome.duration_seconds)
-    used = " · ".join(filter(None, (tokens(usage.input, usage.output, estimated=usage.estimated), cost, seconds)))
+    counted = tokens(usage.input, usage.output, estimated=usage.estimated)
+    used = " · ".join(filter(None, (counted, cost, seconds, outcome.model)))
     if outcome.status == "completed":
         return [f"{outcome.session_id} completed · {used}"] if with_usage else []
     lines = [f"{outcome.session_id} {outcome.status} · {used}", *_errors(outcome)]

@@ -217,7 +217,8 @@ def moment(row: ProgressRow, progress: Progress, now: float) -> float:
 
 def tool_error_text(progress: Progress) -> str:
     """A tool call that failed, and why."""
-    return f"{progress.tool or ''} {one_line(progress.args or '', _CALL_WIDTH)}: {progress.reason or ''}"
+    call = f"{progress.tool or ''} {one_line(progress.args or '', _CALL_WIDTH)}".rstrip()
+    return f"{call}: {progress.reason or ''}"
 
 
 def text_of(spans: Sequence[Span]) -> str:

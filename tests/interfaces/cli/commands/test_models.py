@@ -21,6 +21,7 @@ def test_providers_are_listed_with_whether_they_have_a_key():
     assert "openai       ✗ no key; set OPENAI_API_KEY" in done.output
     assert "cursor       ✗ used only through its own program" in done.output
     assert "opus-4.6-thinking" in done.output
+    assert "; retired on 2026-06-15, then claude-opus-5-5" in done.output
     assert KEY not in done.output
 
 

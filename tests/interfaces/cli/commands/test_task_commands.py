@@ -192,7 +192,7 @@ def test_a_task_names_the_branch_and_the_worktree_of_its_last_changes(tasks):
     assert shown["branch"] == branch
     assert Path(shown["worktree"], "new.py").read_text() == "found"
     page = tasks.run("task", "show", "1").stdout
-    assert f"branch    {branch}\nworktree  {shown['worktree']}\n" in page
+    assert f"branch      {branch}\nworktree    {shown['worktree']}\n" in page
     other = json.loads(tasks.run("task", "show", "2", "--json").stdout)
     assert (other["branch"], other["worktree"]) == (None, None)
 
@@ -393,8 +393,8 @@ def test_what_is_more_than_can_be_imported_at_once_is_reported_and_comes_with_th
 def test_a_tasks_complexity_reaches_its_agent(tasks):
     assert tasks.run("task", "add", "Four", "--complexity", "high").returncode == 0
     assert tasks.run("task", "edit", "3", "--complexity", "low").returncode == 0
-    assert "\ncomplexity high\n" in tasks.run("task", "show", "4").stdout
-    assert "\ncomplexity low\n" in tasks.run("task", "show", "3").stdout
+    assert "\ncomplexity  high\n" in tasks.run("task", "show", "4").stdout
+    assert "\ncomplexity  low\n" in tasks.run("task", "show", "3").stdout
     model = tasks.script("hard", {"when": '"complexity":"high"', "turns": researching(4, "004_four")["turns"]})
     run = tasks.run("research", "4", "--yes", "--model", model)
     assert run.returncode == 0, run.stderr
@@ -414,8 +414,8 @@ def test_what_blocks_a_task_and_its_artifacts_are_listed_and_the_way_on_is_shown
             "                1 artifact: .deputy/work/001_one/report.md",
         ]
     page = tasks.run("task", "show", "1").stdout
-    assert f'blocked   by research. Answer it: deputy resume {outcome["session_id"]} --answer "…"\n' in page
-    assert f"question  {outcome['question']}\n" in page
+    assert f'blocked     by research. Answer it: deputy resume {outcome["session_id"]} --answer "…"\n' in page
+    assert f"question    {outcome['question']}\n" in page
 
 
 @pytest.mark.rule("redact.simple")

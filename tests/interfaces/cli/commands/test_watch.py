@@ -259,9 +259,9 @@ def test_a_parent_that_is_resumed_is_no_subagent_and_ends_with_what_it_used(hous
     session_id = json.loads(run.stdout)["session_id"]
     again = house.run("resume", session_id)
     assert (again.returncode, again.stdout) == (0, "Done.\n")
-    assert re.fullmatch(rf"{session_id} completed · in=700 out=9 · cost unknown · \d\.\ds\n", again.stderr), (
-        again.stderr
-    )
+    assert re.fullmatch(
+        rf"{session_id} completed · in=700 out=9 · cost unknown · \d\.\ds · {re.escape(model)}\n", again.stderr
+    ), again.stderr
 
 
 @pytest.mark.rule("resume")

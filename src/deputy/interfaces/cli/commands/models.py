@@ -78,7 +78,9 @@ def _names(models: ModelFactory, chosen: list[str]) -> list[dict[str, Any]]:
 
 
 def _provider_lines(models: ModelFactory, name: str) -> Iterator[str]:
-    entry = models.catalog.providers[name]
+    from datetime import date
+
+    entry, today = models.catalog.providers[name], date.today().isoformat()
     if entry.protocol is None:
         state = "used only through its own program"
     elif variable := models.key_variable(name):
@@ -92,7 +94,8 @@ def _provider_lines(models: ModelFactory, name: str) -> Iterator[str]:
         window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
         prices = known.prices
         cost = f"${prices.input:g} in, ${prices.output:g} out" if prices else "price unknown"
-        end = f"; retires on {known.retires}, then {known.successor}" if known.retires else ""
+        verb = "retires" if known.retires > today else "retired"
+        end = f"; {verb} on {known.retires}, then {known.successor}" if known.retires else ""
         yield fitted(f"  {model:<26} {window}   {cost}{end}")
 
 

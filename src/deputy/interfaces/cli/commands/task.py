@@ -264,16 +264,16 @@ _DETAILS = ("language", "complexity", "question")
 
 
 def _described(task: ProjectTask, branch: str, worktree: str) -> list[str]:
-    lines = [f"{task.number}  {task.title}", "", f"status    {task.status}"]
-    lines += [f"{name:<9} {value}" for name in _DETAILS if (value := getattr(task, name))]
+    lines = [f"{task.number}  {task.title}", "", f"status      {task.status}"]
+    lines += [f"{name:<11} {value}" for name in _DETAILS if (value := getattr(task, name))]
     if task.work is not None:
-        lines.append(f"at work   {task.work.command}, {task.work.session_id}, since {task.work.since}")
+        lines.append(f"at work     {task.work.command}, {task.work.session_id}, since {task.work.since}")
     if task.asked is not None:
-        lines.append(f"blocked   by {task.asked.command}. {how_to_answer(task.asked.session_id)}")
+        lines.append(f"blocked     by {task.asked.command}. {how_to_answer(task.asked.session_id)}")
     if branch:
-        lines.append(f"branch    {branch}")
+        lines.append(f"branch      {branch}")
     if worktree:
-        lines.append(f"worktree  {worktree}")
+        lines.append(f"worktree    {worktree}")
     if task.text:
         lines += ["", task.text]
     if task.artifacts:
