@@ -50,7 +50,7 @@ def show_outcome(
         note(line)
 
 
-def show_ended(
+async def show_ended(
     ended: Sequence[CommandResult],
     workspace: str,
     *,
@@ -59,7 +59,10 @@ def show_ended(
     is_range: bool = False,
 ) -> None:
     """Print the outcome of each task command with its task and branch; with `lines` as the last events."""
-    merges = [_merge_dict(one, workspace) for one in ended]
+    import asyncio
+
+    # git may be slow.
+    merges = [await asyncio.to_thread(_merge_dict, one, workspace) for one in ended]
     forms = [
         {**outcome_of(one.outcome), "task": _task_dict(one.task), "merge": merge}
         for one, merge in zip(ended, merges, strict=True)

@@ -100,7 +100,7 @@ async def _resume(console: Console, run: str, answer: str | None, options: RunOp
             if refusal is not None and not live.is_quiet:
                 _print_refusal(refusal, outcome)
                 return REJECTED
-            show_ended([ended], state.workspace, as_json=console.as_json, lines=live.result_lines)
+            await show_ended([ended], state.workspace, as_json=console.as_json, lines=live.result_lines)
         else:
             show_outcome(
                 outcome,

@@ -180,7 +180,7 @@ def _run_all(console: Console, name: str, works: Sequence[TaskSource], options: 
                 ended.append(one)
                 if stop.is_set():
                     break
-            show_ended(
+            await show_ended(
                 ended,
                 str(options.workspace),
                 as_json=console.as_json,
