@@ -82,13 +82,15 @@ class Deputy:
         """By resumed run: the runs below it that were interrupted too, and continue when it ends."""
         self._going_on = asyncio.Lock()
         self._watching = Broadcaster(options.watch)
+        self.notify_problems: list[str] = []
+        """Why the user's notify program failed, once for each time."""
 
     async def __aenter__(self) -> Self:
         if self._opened is not None or self._is_closed:
             found = Unquoted("a Deputy that was opened before")
             raise UsageError("Deputy", found, "create a new one for each `async with`")
         if self._settings.notify:
-            notifier = Notifier(self._settings.notify, self._watching.emit)
+            notifier = Notifier(self._settings.notify, self._watching.emit, self.notify_problems)
             self._watching.notifier = await self._stack.enter_async_context(notifier)
         runtime = open_runtime(self._options, tools=self._tools, watch=self._watching.emit)
         self._opened = await self._stack.enter_async_context(runtime)
@@ -99,11 +101,6 @@ class Deputy:
             questions = QuestionDispatcher(self._opened.engine, self._options.answer)
             self._watching.questions = await self._stack.enter_async_context(questions)
         return self
-
-    @property
-    def notify_problems(self) -> list[str]:
-        """Why the user's notify program failed, once for each time."""
-        return [] if self._watching.notifier is None else self._watching.notifier.problems
 
     async def __aexit__(self, *error: object) -> None:
         if self._opened is not None:

@@ -21,7 +21,7 @@ def told(command: tuple[str, ...], *events: Progress) -> list[Progress]:
     async def main() -> list[Progress]:
         seen: list[Progress] = []
         broadcaster = Broadcaster(seen.append)
-        async with Notifier(command, broadcaster.emit) as broadcaster.notifier:
+        async with Notifier(command, broadcaster.emit, []) as broadcaster.notifier:
             for event in events:
                 broadcaster.emit(event)
         return seen

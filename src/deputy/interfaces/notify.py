@@ -26,10 +26,11 @@ _DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_*", "
 class Notifier:
     """Runs the program for each question, one at a time; a failure is a warning event. Use it with `async with`."""
 
-    def __init__(self, command: tuple[str, ...], emit: Callable[[Progress], None]) -> None:
+    def __init__(self, command: tuple[str, ...], emit: Callable[[Progress], None], problems: list[str]) -> None:
+        """Failures are also added to `problems`."""
         self._command = command
         self._emit = emit
-        self.problems: list[str] = []
+        self._problems = problems
         self._turn = asyncio.Lock()
         self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
@@ -58,7 +59,7 @@ class Notifier:
             problem = await _run((*self._command, title, run), {"DEPUTY_NOTIFY_TITLE": title, "DEPUTY_NOTIFY_ID": run})
         if problem:
             text = f"The notify program {self._command[0]} {problem}. Correct [notify] command in your config.toml."
-            self.problems.append(text)
+            self._problems.append(text)
             self._emit(Progress(event="warning", label=label, session_id=run, content=text))
 
 
