@@ -16,7 +16,7 @@ from deputy.core.limits import Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, Grant
 from deputy.core.state import why_not_claimed
-from deputy.core.task import ALL_TOOLS, Task
+from deputy.core.task import ALL_TOOLS, HANDING_ON, Task
 from deputy.core.task import DELEGATE as DELEGATE_TOOL
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import REFINE
@@ -308,7 +308,7 @@ class Deputy:
 
     async def not_allowed(self, tools: Collection[str]) -> tuple[str, ...]:
         """The tools among `tools` that exceed this Deputy's grant."""
-        others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - {"Delegate", "Subtask"}
+        others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - HANDING_ON
         served = await self._runtime.servers.named([name for name in others if name.startswith(PREFIX)])
         return tuple(sorted(others - self._resolver.allowed(served)))
 
@@ -476,9 +476,8 @@ class Deputy:
         recorded = "" if root is None else root.workspace
         if str(self._options.workspace) != "." or recorded in ("", str(self._options.root)):
             return
-        raise UsageError(
-            "workspace", str(self._options.root), f"this run works in {recorded}; use Deputy(workspace={recorded!r})"
-        )
+        remedy = f"this run works in {recorded}; use Deputy(workspace={recorded!r})"
+        raise UsageError("workspace", str(self._options.root), remedy)
 
 
 def run_sync(
