@@ -223,7 +223,7 @@ def test_connections_leave_half_of_the_descriptors(monkeypatch, allowed, limit):
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     assert connection_limit() == limit
-    assert HttpBounds() == HttpBounds(head_seconds=10, body_bytes=4 * 1024 * 1024, connections=limit)
+    assert HttpBounds() == HttpBounds(head_seconds=10, connections=limit)
 
 
 def test_the_log_is_bounded_and_says_how_much_it_left_out(capsys):

@@ -48,7 +48,6 @@ class HttpBounds(Struct, frozen=True, kw_only=True):
     """What clients of one HTTP server can use of it."""
 
     head_seconds: float = HEAD_SECONDS
-    body_bytes: int = BODY_BYTES
     connections: int = field(default_factory=connection_limit)
 
 

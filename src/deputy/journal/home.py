@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from deputy.core.errors import StorageDenied, StorageFailed, StorageFull
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 JOURNAL = "journal.db"
 WORKTREES = "worktrees"
@@ -32,9 +32,9 @@ class Disk(NamedTuple):
     is_read_only: bool = False
 
 
-def home_path(environment: Mapping[str, str] | None = None) -> Path:
+def home_path() -> Path:
     """The home: `DEPUTY_HOME`, or `.deputy` in the user's home directory."""
-    given = (os.environ if environment is None else environment).get("DEPUTY_HOME", "")
+    given = os.environ.get("DEPUTY_HOME", "")
     return Path(given).expanduser().absolute() if given else Path.home() / ".deputy"
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
     from deputy.processes.child_process import Slots
-    from deputy.tools.web import Web
     from deputy.tools.workspace import Workspace
 
 _GRACE_SECONDS = 5
@@ -70,7 +69,6 @@ def standard_tools(
     workspace: Workspace,
     environment: Mapping[str, str],
     *,
-    web: Web | None = None,
     slots: Slots | None = None,
     run_seconds: float | None = None,
 ) -> tuple[Tool, ...]:
@@ -88,7 +86,7 @@ def standard_tools(
         read_tool(workspace),
         grep_tool(workspace, slots),
         glob_tool(workspace, slots),
-        web_fetch_tool(web, slots),
+        web_fetch_tool(slots=slots),
         web_search_tool(choose_provider(environment)),
         edit_tool(workspace),
         write_tool(workspace),

@@ -310,8 +310,8 @@ class Writer:
         tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
 
 
-async def bounded_wait(do: Callable[[], object], seconds: float = CLOSE_SECONDS) -> bool:
-    """Run a blocking call in a daemon thread; whether it ended in time."""
+async def bounded_wait(do: Callable[[], object]) -> None:
+    """Run a blocking call in a daemon thread, and wait a bounded time for it."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
@@ -325,9 +325,8 @@ async def bounded_wait(do: Callable[[], object], seconds: float = CLOSE_SECONDS)
 
     threading.Thread(target=work, name="deputy-closing", daemon=True).start()
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(CLOSE_SECONDS):
             await done.wait()
-    return done.is_set()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
