@@ -61,8 +61,6 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     disallowed_tools: tuple[str, ...] = ()
     model: str | None = None
     """The model as spelled in the file; None is the model of the caller."""
-    inherits_model: bool = False
-    """The file says `inherit`: no default replaces the model of the caller."""
     recursive: bool = False
     disabled: bool = False
     limits: DefinitionLimits = DefinitionLimits()

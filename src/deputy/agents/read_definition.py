@@ -129,7 +129,6 @@ def define(
     noted = list(remarks)
     known, extra = _sort(fields, noted)
     tools, withheld = _tools(known, noted)
-    model, inherits_model = _model(known.get("model"), noted)
     disabled = _truth(known.get("disabled"), noted)
     if disabled:
         noted.append(DefinitionRemark(known["disabled"].line, "the agent is disabled: it is listed but never run"))
@@ -139,8 +138,7 @@ def define(
         prompt=body or _text(known.get("prompt")).strip(),
         tools=tools,
         disallowed_tools=withheld,
-        model=model,
-        inherits_model=inherits_model,
+        model=_model(known.get("model"), noted),
         recursive=_truth(known.get("recursive"), noted),
         disabled=disabled,
         limits=_limits(known, noted),
@@ -246,19 +244,17 @@ def _grants(field: YamlField | None, read: Callable[[Raw], ToolGrants], noted: l
     return grants
 
 
-def _model(field: YamlField | None, noted: list[DefinitionRemark]) -> tuple[str | None, bool]:
-    """The model without quotes and white space around it, and whether the file says `inherit`."""
+def _model(field: YamlField | None, noted: list[DefinitionRemark]) -> str | None:
+    """The model without quotes and white space around it; None for the model of the caller, also as `inherit`."""
     value = field.value if field else ""
     if field and isinstance(value, list):
         noted.append(DefinitionRemark(field.line, "several models; the first one is used"))
         value = value[0] if value else ""
     if field and not isinstance(value, str):
         noted.append(DefinitionRemark(field.line, "the model is not a name and is ignored"))
-        return None, False
+        return None
     name = unquote(" ".join(value.split())).strip("` ") if isinstance(value, str) else ""
-    if name.lower() == "inherit":
-        return None, True
-    return (None if name.lower() in NOTHING else name), False
+    return None if name.lower() in (*NOTHING, "inherit") else name
 
 
 def _limits(known: Mapping[str, YamlField], noted: list[DefinitionRemark]) -> DefinitionLimits:
