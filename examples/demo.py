@@ -26,7 +26,7 @@ Three commands to try next:
   {DEPUTY.relative_to(ROOT)} delegate -t "mine=Where are secrets redacted?"
       your own question; add -t for each further subagent
   {DEPUTY.relative_to(ROOT)} run "What does the guard refuse?"
-      a parent agent with all tools, which asks before it changes anything
+      a parent agent with all tools, which asks before it changes anything; needs a model
 """
 
 
