@@ -232,10 +232,7 @@ class Deputy:
         )
 
     async def resolve_tasks(self, tasks: Sequence[Task], *, may_scout: bool = False) -> tuple[Task, ...]:
-        """The tasks with the tools, models and limits of the agents they name.
-
-        With `may_scout`, the offline scout is the default model when none is configured.
-        """
+        """The tasks with the tools, models and limits of their agents; `may_scout` is that of `models.default`."""
         resolved = await self._resolver.resolve(tasks)
         if may_scout:
             await self.models.default(resolved, may_scout=True)

@@ -157,11 +157,11 @@ def approved_before(run: RunContext) -> ApprovalRequest | None:
 def not_approved(lineage: Lineage) -> Rejected:
     """The outcome of a denied call."""
     error = Error(
-        type="validation",
+        type="not_approved",
         code="NOT_APPROVED",
         message="The call was not approved.",
         recoverable=True,
-        recommendation="Nothing was started or spent. Ask the person you work for, or do the work yourself.",
+        recommendation="Nothing was started or spent. Change the call, or do the work without a subagent.",
     )
     return Rejected(lineage=lineage, summary="Not started: the call was not approved.", errors=(error,))
 

@@ -171,7 +171,9 @@ class FallbackRunner:
         candidates: Sequence[Candidate],
     ) -> Candidate:
         """Record the fallback and show it to watchers; number 0 precedes the first attempt."""
-        reasons = [left.error.message, *(f"{step.candidate}: {step.error.message}" for step in skipped)]
+        messages = [left.error.message, *(f"{step.candidate}: {step.error.message}" for step in skipped)]
+        # The message of a provider may lack its full stop.
+        reasons = [message if message.endswith((".", "!", "?")) else f"{message}." for message in messages]
         fallback = Fallback(left=str(left.candidate), taken=str(taken), reason=" ".join(dict.fromkeys(reasons)))
         # Only a failed attempt of a delegation counts as a failure of its backend.
         failed = left.candidate.backend if number and not self._is_parent else ""

@@ -122,6 +122,7 @@ def test_a_denied_text_leaves_no_task_and_its_number_is_not_used_again(tasks, ty
     terminal.type(typed)
     assert terminal.end() == code
     assert "deputy: not approved, so no task was added" in terminal.text
+    assert ("[implement-4] ✗ rejected: not approved" in terminal.text) == (code == 6)
     assert stored(tasks) == {**before, "next": 5}
     assert not (tasks.workspace / ".deputy" / "work").exists()
     assert tasks.run("task", "add", "Five").stdout.startswith("Added: 5")

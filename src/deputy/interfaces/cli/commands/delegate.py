@@ -267,7 +267,7 @@ def _refused(call: DelegateCall) -> list[Result]:
     from deputy.core.results import Result
 
     error = Error(
-        type="validation",
+        type="not_approved",
         code="NOT_APPROVED",
         message="The call was not approved.",
         recoverable=True,

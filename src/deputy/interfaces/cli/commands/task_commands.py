@@ -195,6 +195,7 @@ def _run_all(console: Console, name: str, works: Sequence[TaskSource], options: 
 
 async def _run_one(live: LiveRun, name: str, work: TaskSource) -> CommandResult | None:
     """Run one command to its result; None when it did not stop in time."""
+    from deputy.core.progress import Progress
     from deputy.interfaces.cli.commands.delegate import print_refused
     from deputy.project_tasks.orchestrator import orchestrate
 
@@ -205,11 +206,16 @@ async def _run_one(live: LiveRun, name: str, work: TaskSource) -> CommandResult 
     def on_added(task: ProjectTask) -> None:
         live.opened(session_id, command=name, task_number=task.number)
 
-    async with live.view([name if number is None else f"{name}-{number}"]):
+    label = name if number is None else f"{name}-{number}"
+    async with live.view([label]) as view:
         if request.draft is None:
             live.opened(session_id, command=name, task_number=request.number)
         context = replace(live.deputy.command_context(), on_added=on_added, tracking=resumable)
         ended = await until_done(orchestrate(request, context), live.stop, lambda: _cancel(live.deputy, session_id))
+        if ended is not None and ended.refused is None and ended.outcome.status == "rejected":
+            # A run that did not begin emits no end.
+            reason = ended.outcome.errors[0].type
+            view.emit(Progress(event="completed", label=label, index=0, total=1, status="rejected", reason=reason))
     if ended is None:
         not_stopped(session_id)
         return None
