@@ -24,6 +24,7 @@ from deputy.core.events import (
     kinds,
     written,
 )
+from deputy.core.fallback import do_it_yourself
 from deputy.core.outcome import Completed, Failed, Rejected, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 
@@ -118,3 +119,10 @@ def test_halves_of_characters_do_not_stop_a_record() -> None:
 def test_what_could_not_be_read_back_is_refused(message: bytes) -> None:
     with pytest.raises(UsageError, match="read back"):
         written(ModelCallEnded(model="m", message=Raw(message)))
+
+
+@pytest.mark.rule("errors.once")
+def test_a_task_that_goes_back_to_its_caller_logs_only_the_reasons():
+    back = do_it_yourself()
+    for errors, logged in (((back, ERROR), (ERROR,)), ((back,), (back,))):
+        assert errors_of(Returned(outcome=Failed(lineage=LINEAGE, summary="x", errors=errors))) == logged

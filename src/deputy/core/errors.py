@@ -269,7 +269,7 @@ CATALOG: Mapping[str, ErrorKind] = {
     "TIMEOUT": ErrorKind("timeout", _RAISE_LIMIT),
     "BUDGET_SPENT": ErrorKind("budget", _RAISE_LIMIT),
     "REPETITION": ErrorKind("repetition", "Use the results so far, or resume it and say what to do differently."),
-    "TOOL_FAILED": ErrorKind("execution", "Correct the tool: `deputy errors` shows the stack trace."),
+    "TOOL_FAILED": ErrorKind("execution", "Correct the tool: `deputy errors --json` shows the stack trace."),
     "CANCELLED": ErrorKind("cancelled", "Resume it by its session id, or ask for the work again."),
     "CONTEXT_CHANGED": ErrorKind("validation", "Delegate the task again, to approve the new content."),
     # backends

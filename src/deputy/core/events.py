@@ -452,7 +452,8 @@ def errors_of(event: Event) -> tuple[Error, ...]:
         case ToolCallEnded(error=error) | StepEnded(error=error):
             return () if error is None else (error,)
         case Returned(outcome=outcome) | AdmissionRefused(outcome=outcome):
-            return outcome.errors
+            # A task that goes back to its caller is no failure of its own; the reasons are beside it.
+            return tuple(error for error in outcome.errors if error.code != "DO_IT_YOURSELF") or outcome.errors
         case _:
             return ()
 

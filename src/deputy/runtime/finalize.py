@@ -103,7 +103,7 @@ class Finalizer(Generic[L]):
             code="INTERNAL_ERROR",
             message=f"{type(bug).__name__}: {bug}",
             recoverable=False,
-            recommendation="This is a bug in Deputy or in one of its plugins: `deputy errors` shows the trace.",
+            recommendation="This is a bug in Deputy or in one of its plugins: `deputy errors --json` shows the trace.",
         )
         work.trace = "".join(traceback.format_exception(bug))[-TRACE_LENGTH:]
         found = await self._found(work)
