@@ -38,9 +38,9 @@ def call():
 
 @pytest.fixture
 def children():
-    """The child processes of this one, with all below them, by id."""
+    """The child processes that this one starts in the test, with all below them, by id."""
 
-    def children():
+    def living():
         parents = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
@@ -53,9 +53,10 @@ def children():
         found = {os.getpid()}
         while below := {pid for pid, parent in parents.items() if parent in found} - found:
             found |= below
-        return found - {os.getpid()}
+        return found
 
-    return children
+    before = living()
+    return lambda: living() - before
 
 
 @pytest.fixture
