@@ -301,7 +301,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Budget(**{name: _tighter(getattr(self, name), getattr(other, name)) for name in _RESOURCES})
 
 
-class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
+class BudgetUse(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """The use of one resource of a budget."""
 
     resource: Resource
