@@ -1,0 +1,1 @@
+"""Stock and orders of a restaurant."""
