@@ -96,7 +96,7 @@ class Deputy:
         self._opened = await self._stack.enter_async_context(runtime)
         self.models = ModelSelection(self._opened, self._options)
         """Which model and backend a task uses, and what that can cost; once this Deputy is open."""
-        self._submitter = RunSubmitter(self._opened, self._options, self.models)
+        self.submitter = RunSubmitter(self._opened, self._options, self.models)
         if self._options.answer is not None:
             questions = QuestionDispatcher(self._opened.engine, self._options.answer)
             self._watching.questions = await self._stack.enter_async_context(questions)
@@ -404,7 +404,7 @@ class Deputy:
             preview=lambda task, grant: self.preview((task,), concurrency=1, grant=grant),
             sync_tasks=self._sync_tasks,
             agents_by_command=load_command_agents(str(self._options.root)),
-            nesting=self._submitter.nesting,
+            nesting=self.submitter.nesting,
         )
 
     async def new_session_id(self) -> str:
@@ -444,7 +444,7 @@ class Deputy:
         names = await self._resolver.named(tools)
         role = None if role is None else structs.replace(role, tools=names)
         grant = structs.replace(self._grant, tools=names)
-        return await self._submitter.submit(grant, command=RUN, prompt=prompt, role=role, seconds=seconds)
+        return await self.submitter.submit(grant, command=RUN, prompt=prompt, role=role, seconds=seconds)
 
     async def _until_it_asks(self, session_id: str) -> None:
         """Wait until the run has recorded its question, so that it can be answered."""
@@ -462,7 +462,7 @@ class Deputy:
     async def _submit(self, more: dict[str, bool], **how: Any) -> str:
         """Submit a run with the tools of this Deputy, and those of MCP servers that it may use."""
         tools = self._grant.tools | self._resolver.allowed(more)
-        return await self._submitter.submit(structs.replace(self._grant, tools=tools), **how)
+        return await self.submitter.submit(structs.replace(self._grant, tools=tools), **how)
 
     async def _await_call(self, session_id: str, work: Awaitable[_R]) -> _R:
         return await self._waiting.add(self._runtime.engine, session_id, work)

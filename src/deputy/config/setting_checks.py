@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 USER_FILE = "~/.config/deputy/config.toml"
-_COMMANDS = (*WALL_LIMITS, "delegate", "run", OTHER)
+_COMMANDS = (*WALL_LIMITS, "delegate", "run", "ask", OTHER)
 """Commands that have a time limit."""
 _ROUTED = ("research", "plan", "implement", "revise", "review", "meta", "errors")
 

@@ -57,7 +57,7 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
         """The time limit of this command; None if it has none."""
         if command in self.wall:
             return self.wall[command]
-        if command in ("delegate", "run"):
+        if command in ("delegate", "run", "ask"):
             return None
         return WALL_LIMITS.get(command) or self.wall.get(OTHER, OTHER_WALL_LIMIT)
 

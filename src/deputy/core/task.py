@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field, structs
@@ -15,7 +16,7 @@ from deputy.core.subtask.context_passing import Briefing
 from deputy.core.tool_arguments import read_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from deputy.core.field_readers import Reader
     from deputy.core.request import Grant
@@ -32,6 +33,7 @@ Isolation: TypeAlias = Literal["worktree", "none"]
 
 MAX_LABEL = 32
 LABEL_RULE = f"a string of 1 to {MAX_LABEL} characters on one line, without brackets and invisible characters"
+_MADE_LABEL, _LONG_WORD, _LABEL_SOURCE = 24, 4, 1000
 _BRACKETS = {ord(letter): "(" if letter in "[［" else ")" for letter in "[]［］"}
 MAX_TASKS = 8
 MAX_CONCURRENCY = 4
@@ -160,6 +162,18 @@ def read_label(value: object) -> tuple[str | None, str]:
 def cleaned_label(name: str) -> str:
     """A label made from another name, such as an agent or a subtask type."""
     return " ".join(plain(name).translate(_BRACKETS).split())
+
+
+def label_of(prompt: str, taken: Collection[str] = ()) -> str:
+    """A label made from the first words of a prompt, unlike those that are taken; short words are left out."""
+    words = re.findall(r"\w+", cleaned_label(prompt[:_LABEL_SOURCE]).lower())
+    label = ""
+    for word in [word for word in words if len(word) >= _LONG_WORD] or words or ["task"]:
+        longer = f"{label}-{word}" if label else word[:_MADE_LABEL]
+        if len(longer) > _MADE_LABEL:
+            break
+        label = longer
+    return next(name for name in (label, *(f"{label}-{n}" for n in range(2, len(taken) + 3))) if name not in taken)
 
 
 # --- the arguments of the Delegate tool -------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ async def fan_out(
             if context_digests and task.context:
                 approved = {path: context_digests.get(path, "") for path in task.context}
                 options = structs.replace(options, context_digests=approved)
-            requested = _requested(task, options, session_id, run.lineage, grant, model, is_counted=is_counted)
+            requested = requested_task(task, options, session_id, run.lineage, grant, model, is_counted=is_counted)
             child = before.get(name)
             if child is None:
                 child = await run.spawn(name, requested)
@@ -84,9 +84,17 @@ async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
     return ids
 
 
-def _requested(
-    task: Task, options: TaskOptions, session_id: str, caller: Lineage, grant: Grant, model: str, *, is_counted: bool
+def requested_task(
+    task: Task,
+    options: TaskOptions,
+    session_id: str,
+    caller: Lineage,
+    grant: Grant,
+    model: str,
+    *,
+    is_counted: bool = True,
 ) -> Requested:
+    """The start of the subagent for a task."""
     chosen = task.model or model
     request = Request(
         session_id=session_id,

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, structs
 
 from deputy.core.events import RunOpened
-from deputy.core.request import Lineage
-from deputy.core.task import as_parent
+from deputy.core.limits import Budget
+from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.task import as_parent, options_of
 from deputy.engine.call import DELEGATE, RUN
+from deputy.engine.fanout import requested_task
 from deputy.interfaces.nesting import admitted, nesting_of
 
 if TYPE_CHECKING:
     from msgspec import Raw, UnsetType
 
-    from deputy.core.request import Grant, Nesting
-    from deputy.core.task import Role
+    from deputy.core.request import Nesting
+    from deputy.core.task import Role, Task
     from deputy.interfaces.model_selection import ModelSelection
     from deputy.options import DeputyOptions
     from deputy.wiring import Runtime
@@ -81,4 +83,26 @@ class RunSubmitter:
             arguments=arguments,
         )
         await runtime.engine.submit(session_id, start)
+        return session_id
+
+    async def submit_task(self, task: Task, model: str, *, command: str) -> str:
+        """Submit one resolved task as a run of its own, whose subagent only reads; return its session id."""
+        runtime, options = self._runtime, self._options
+        session_id = await runtime.engine.new_id()
+        nesting = await self.nesting(session_id)
+        budget = options.budget or Budget()
+        grant = Grant(tools=READ_ONLY_TOOLS, budget=budget if nesting is None else budget.narrowed(nesting.budget))
+        above = None if nesting is None else nesting.lineage
+        caller = Lineage.root(session_id, command=command, above=above)
+        wanted = READ_ONLY_TOOLS if task.tools is None else frozenset(task.tools)
+        policy, routing = runtime.services.policy, structs.replace(options.routing, session_model=model)
+        start = requested_task(
+            structs.replace(task, tools=tuple(sorted(READ_ONLY_TOOLS & wanted))),
+            options_of(task, 0, 1, routing=routing),
+            session_id,
+            caller.limited(policy.max_depth, policy.max_spawns),
+            grant,
+            model,
+        )
+        await runtime.engine.submit(session_id, structs.replace(start, command=command, workspace=str(options.root)))
         return session_id

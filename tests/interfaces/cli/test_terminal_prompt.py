@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import sys
 
@@ -199,7 +200,8 @@ def test_what_models_and_files_say_in_an_error_is_harmless(house):
     wrong = house.run("delegate", "-y", "--tasks", tasks_file(house), "--model", model)
     assert wrong.returncode == 2
     assert "tasks[0]" in wrong.stderr
-    label = house.run("delegate", "-y", "-t", f"la{SLY}bel=x", "--model", model)
+    tasks = json.dumps([{"label": f"la{SLY}bel", "prompt": "x"}])
+    label = house.run("delegate", "-y", "--tasks", "-", "--model", model, stdin=tasks)
     assert label.returncode == 2
     assert "tasks[0].label" in label.stderr
     unknown = house.run("run", f"--{SLY}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "Delegate": {
+        "ask": "Ask one subagent a question, and print its answer.",
         "delegate": "Give tasks to subagents and print their results.",
         "run": "Run an agent with all tools; it can start subagents.",
         "refine": "Repeat work and evaluation until the result is accepted.",
@@ -146,7 +147,8 @@ def deputy(context: click.Context, verbose: int, log_level: str | None) -> None:
     \b
     First steps:
       deputy doctor                 check the setup, and see which model is used
-      deputy delegate -t "auth=Where are passwords checked?"
+      deputy ask "Where are passwords checked?"
+      deputy delegate "Review src/api" "List the slow tests"
       deputy run "Why does the login test fail?"
       deputy ps                     then: show ID, watch ID, resume ID
 

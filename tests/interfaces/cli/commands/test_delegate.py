@@ -112,6 +112,19 @@ def test_tasks_come_from_a_file_or_standard_input_too(house):
         assert all("plan: win" in asked.opening for asked in server.asked)
 
 
+def test_a_prompt_needs_no_label_and_an_equals_sign_within_it_makes_none(house):
+    prompts = ("Where are passwords checked?", "Why is x=1 set?", "Where are passwords checked?")
+    labelled = ("-t", "mine=Look at y=2.", "-t", "Say why a==b.", "-t", "x==1 is odd", "-t", "=")
+    run = house.run("delegate", *prompts, *labelled, "--json", "--model", "offline:scout")
+    assert run.returncode == 6, run.stderr
+    labels = [one["label"] for one in json.loads(run.stdout)["results"]]
+    made = ["where-passwords-checked", "why-is-x-1-set", "where-passwords-checked-2"]
+    assert labels == [*made, "mine", "say-why-a-b", "x-1-is-odd", "task"]
+    assert "task 2 prompt: Why is x=1 set?" in run.stderr
+    assert "task 4 prompt: Look at y=2." in run.stderr
+    assert "task 6 prompt: x==1 is odd" in run.stderr
+
+
 NO_MODEL = {"DEPUTY_MODEL": ""}
 
 
@@ -201,8 +214,8 @@ def test_the_exit_code_says_how_it_went(kinds, code):
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        ([], "-t"),
-        (["-t", "no prompt"], "-t"),
+        ([], "PROMPT"),
+        ([" "], "tasks[0].prompt"),
         (["-t", "a= "], "tasks[0].prompt"),
         (["-t", f"{'a' * 33}=x"], "tasks[0].label"),
         (["-t", "a=x", "--concurrency", "5"], "concurrency"),
@@ -295,7 +308,7 @@ def test_a_schema_that_is_wrong_is_reported_with_the_task_that_has_it(house):
 def test_a_call_without_tasks_says_how_to_give_one(house):
     run = house.run("delegate", "--yes")
     assert run.returncode == 2
-    assert run.stderr.startswith("deputy: -t: found no task; give at least one")
+    assert run.stderr.startswith("deputy: PROMPT: found no task; give at least one")
 
 
 @pytest.mark.rule("delegate.approve")

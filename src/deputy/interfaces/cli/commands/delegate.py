@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
@@ -11,7 +12,7 @@ from deputy.config import load_effective_settings
 from deputy.core.errors import BadFields, Unquoted, UsageError
 from deputy.core.fallback import cannot_spawn
 from deputy.core.request import READ_ONLY_TOOLS
-from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
+from deputy.core.task import MAX_CONCURRENCY, DelegateCall, label_of, read_call
 from deputy.interfaces.cli.console import (
     CANCELLED,
     REJECTED,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from deputy.core.task import Task
     from deputy.interfaces.view.event_lines import EventLines
 
+# One word before a single `=`: `x=1` within a prompt is no label.
+_LABELLED = re.compile(r"([\w.-]+)=(?!=)(.*)", re.DOTALL)
+
 CALL_HELP = {
     "budget": "The most that all tasks may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
     "timeout": "Time limit of each task that has none.",
@@ -47,10 +51,10 @@ CALL_HELP = {
 
 EXAMPLES = f"""\b
 Examples:
-  deputy delegate -t "auth=Where are passwords checked?"
-  deputy delegate -t "a=…" -t "b=…" --context src/app.py --yes
+  deputy delegate "Where are passwords checked?" "List the slow tests"
+  deputy delegate -t "auth=Where are passwords checked?" --context src/app.py
   deputy delegate --tasks tasks.json --model sonnet --return json
-  deputy delegate -t "x=…" --yes --events - | jq .event
+  deputy delegate "Review src/api" --yes --events - | jq .event
 
 \b
 A tasks file is a list of tasks, or a whole call of the Delegate tool:
@@ -69,16 +73,18 @@ Exit codes:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("-t", "--task", "given", multiple=True, metavar="LABEL=PROMPT", help="A task; repeat it for more.")
+@click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
+@click.option("-t", "--task", "given", multiple=True, metavar="[LABEL=]PROMPT", help="A task with a label of its own.")
 @click.option("--tasks", "file", metavar="FILE|-", help="Read tasks from a JSON file.")
-@click.option("--context", multiple=True, metavar="PATH", help="A file to put before the prompt of each -t task.")
-@click.option("--agent", metavar="NAME", help="The agent for the -t tasks; `deputy agents` lists them.")
+@click.option("--context", multiple=True, metavar="PATH", help="A file to put before each prompt given here.")
+@click.option("--agent", metavar="NAME", help="The agent for the prompts given here; `deputy agents` lists them.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
 @with_run_options(*SPAWN_OPTIONS, "allow", **CALL_HELP)
 @with_console("The same as --return json.")
 def command(
     console: Console,
+    prompts: tuple[str, ...],
     given: tuple[str, ...],
     file: str | None,
     context: tuple[str, ...],
@@ -89,6 +95,7 @@ def command(
 ) -> int:
     """Give tasks to subagents and print their results.
 
+    Each PROMPT is the task of one subagent; its label is made from the words.
     Subagents work in parallel and only read the workspace, unless --allow,
     --tools or a tasks file names tools that write. Progress goes to standard
     error, the result to standard output.
@@ -96,8 +103,7 @@ def command(
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
     if isinstance(tasks, list):
-        own = [_task(text, context, agent) for text in given]
-        arguments["tasks"] = [*cast("list[Any]", tasks), *own]
+        arguments["tasks"] = [*cast("list[Any]", tasks), *_own_tasks(prompts, given, context, agent)]
     if not arguments["tasks"]:
         _no_tasks(file)
     if concurrency is not None:
@@ -116,7 +122,9 @@ def command(
 
 def _no_tasks(file: str | None) -> NoReturn:
     if file is None:
-        raise UsageError("-t", Unquoted("no task"), 'give at least one: -t "label=what to do", or --tasks FILE')
+        raise UsageError(
+            "PROMPT", Unquoted("no task"), 'give at least one: deputy delegate "what to do", or --tasks FILE'
+        )
     raise UsageError("--tasks", file, 'the file has no task; write at least one: [{"label": "…", "prompt": "…"}]')
 
 
@@ -136,11 +144,21 @@ def _arguments(file: str | None) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any]:
-    label, equals, prompt = text.partition("=")
-    if not equals:
-        raise UsageError("-t", text, 'write LABEL=PROMPT, like -t "auth=Where are passwords checked?"')
-    return {"label": label.strip(), "prompt": prompt, "context": list(context), "agent": agent}
+def _own_tasks(
+    prompts: Sequence[str], given: Sequence[str], context: Sequence[str], agent: str | None
+) -> list[dict[str, Any]]:
+    """The tasks of the command line; a label that is not given is made from the words of the prompt."""
+    labelled = [("", prompt) for prompt in prompts]
+    for text in given:
+        match = _LABELLED.fullmatch(text)
+        labelled.append(("", text) if match is None else (match[1], match[2]))
+    taken = {label for label, _ in labelled}
+    tasks: list[dict[str, Any]] = []
+    for given_label, prompt in labelled:
+        label = given_label or label_of(safe_message(prompt), taken)
+        taken.add(label)
+        tasks.append({"label": label, "prompt": prompt, "context": list(context), "agent": agent})
+    return tasks
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
