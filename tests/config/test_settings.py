@@ -279,7 +279,7 @@ def test_a_wrong_setting_of_the_journal_is_named(tmp_path):
 def test_aliases_and_the_users_tables_reach_the_catalog(tmp_path):
     home, project = tmp_path / "home", tmp_path / "project"
     project.mkdir()
-    address = '[catalog.providers.openai]\nbase_url = "http://127.0.0.1:1"\n'
+    address = '[providers.openai]\nbase_url = "http://127.0.0.1:1"\n'
     user_file(home, f'[models.aliases]\nCheap = "openai:gpt-5.2"\n{address}')
     (project / "deputy.toml").write_text('[models.aliases]\nmine = "cheap"\n')
     catalog = read_catalog(load_catalog(str(project), str(home)))
@@ -315,7 +315,7 @@ def test_a_project_cannot_change_what_a_name_means(project: Path, home: Path, al
         home,
         '[models]\ndefault = "preferred"\n[models.aliases]\nCheap = "middle"\nmiddle = "far"\n'
         '[[models.routes]]\nwords = ["x"]\nmodel = "routed"\n[ladder.chains]\n"mine-own" = ["chained"]\n'
-        "[catalog.providers.openai.models.custom-1]\nwindow = 1000\n",
+        "[providers.openai.models.custom-1]\nwindow = 1000\n",
     )
     (project / "deputy.toml").write_text(f'[models.aliases]\n"{alias}" = "{model}"\n')
     for load in (load_tables, load_catalog):
@@ -340,7 +340,7 @@ def test_a_project_may_add_names_and_repeat_what_is_so_already(project: Path, ho
 
 
 def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
-    for text in ('[catalog.providers.openai]\nbase_url = "http://x"\n', "[journal]\nretention_days = 0\n"):
+    for text in ('[providers.openai]\nbase_url = "http://x"\n', "[journal]\nretention_days = 0\n"):
         (tmp_path / "deputy.toml").write_text(text)
         with pytest.raises(UsageError, match="only in your own config file"):
             load_catalog(str(tmp_path), str(tmp_path))

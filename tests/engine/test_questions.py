@@ -105,7 +105,7 @@ def test_a_run_whose_model_retires_while_it_waits_names_the_model_that_answered(
     config.parent.mkdir(parents=True)
 
     def retire(day: str) -> None:
-        config.write_text(f'[catalog.providers.anthropic.models.claude-sonnet-4-5]\nretires = "{day}"\n')
+        config.write_text(f'[providers.anthropic.models.claude-sonnet-4-5]\nretires = "{day}"\n')
 
     async def answer_at_once(_):
         return answer

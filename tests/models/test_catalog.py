@@ -11,6 +11,8 @@ from deputy.models.catalog import ModelPrices, ResolvedName, priced, read_catalo
 from deputy.models.factory import ModelFactory
 from deputy.models.openai_chat import QUIRKS
 from deputy.models.wire_model import was_cut_silently
+from deputy.testing import ProviderServer, ScriptedTurn
+from deputy.testing.model_suite import asking, heard
 
 CATALOG = read_catalog()
 
@@ -206,3 +208,44 @@ def test_an_unknown_price_is_none_never_zero_and_stays_so_in_a_sum():
 )
 def test_a_prompt_that_was_cut_without_a_word_is_noticed(usage, reason, window, sent, is_cut):
     assert was_cut_silently(usage, reason, window=window, sent_bytes=sent) is is_cut
+
+
+# --- providers of the user ---
+
+
+async def test_one_setting_is_enough_for_a_server_of_the_user():
+    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider:
+        catalog = read_catalog({"providers": {"mine": {"base_url": provider.url}}})
+        async with ModelFactory(environ={}, catalog=catalog) as models:
+            assert (await heard(models.open("mine:any"), asking()))[1].message.text == "Yes."
+    assert provider.asked[0].path == "/v1/chat/completions"
+    assert "authorization" not in provider.asked[0].headers
+
+
+async def test_a_key_variable_is_all_that_a_server_with_a_key_needs():
+    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider:
+        mine = {"base_url": f"{provider.url}/v1", "key_variable": "MY_KEY"}
+        catalog = read_catalog({"providers": {"mine": mine}})
+        assert ModelFactory(environ={}, catalog=catalog).missing_key("mine:any") == "mine"
+        async with ModelFactory(environ={"MY_KEY": "secret"}, catalog=catalog) as models:
+            await heard(models.open("mine:any"), asking())
+    assert provider.asked[0].headers["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "said"),
+    [
+        ("mine", {}, "providers.mine.base_url"),
+        ("mine", {"base_url": "localhost:8000"}, "providers.mine.base_url"),
+        ("mine", {"base_url": "http://x/v1", "url": "http://x"}, "providers.mine"),
+        ("mine", {"base_url": "http://x/v1", "key_variable": "sk-a key"}, "providers.mine.key_variable"),
+        ("script", {"base_url": "http://x/v1"}, "providers.script"),
+        ("my server", {"base_url": "http://x/v1"}, "providers.my server"),
+        ("mine", "http://x/v1", "providers.mine"),
+    ],
+)
+def test_a_mistake_in_a_provider_of_the_user_is_named(name, table, said):
+    with pytest.raises(UsageError) as caught:
+        read_catalog({"providers": {name: table}})
+    assert caught.value.field == f"~/.config/deputy/config.toml: {said}"
+    assert "sk-a key" not in str(caught.value)

@@ -1,41 +1,23 @@
 import asyncio
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from deputy.models.default_model import BY_KEY, LOCAL, choose_model
+from deputy.models.catalog import read_catalog
+from deputy.models.default_model import BY_KEY, choose_model
 from deputy.models.factory import ModelFactory
+from deputy.models.server_models import LOCAL
 
 UNREACHABLE = {f"{name.upper()}_BASE_URL": "http://127.0.0.1:9/v1" for name in LOCAL}
 
 
+async def choosing(environ: dict[str, str]):
+    async with ModelFactory(environ=environ) as models:
+        return await choose_model(models, environ)
+
+
 def chosen(**environ: str):
     known = {**UNREACHABLE, **environ}
-    return asyncio.run(choose_model(ModelFactory(environ=known), known))
-
-
-@pytest.fixture
-def server():
-    bodies = {"": b'{"data": [{"id": "embed-small"}, {"id": "qwen3:8b"}]}'}
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = bodies[""]
-            self.send_response(200 if self.path == "/v1/models" else 404)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        yield bodies, f"http://127.0.0.1:{http.server_port}/v1"
-        http.shutdown()
-        thread.join()
+    return asyncio.run(choosing(known))
 
 
 @pytest.mark.rule("honest.model")
@@ -68,7 +50,7 @@ def test_every_default_is_a_model_of_the_catalog_or_of_a_provider_that_routes():
 
 
 def test_a_server_on_this_machine_is_asked_for_its_models(server):
-    _, address = server
+    address = server.address
     for name in LOCAL:
         assert chosen(**{f"{name.upper()}_BASE_URL": address}).model == f"{name}:qwen3:8b"
     assert chosen(OLLAMA_BASE_URL=address, GEMINI_API_KEY="k").model == BY_KEY["google"]
@@ -76,11 +58,19 @@ def test_a_server_on_this_machine_is_asked_for_its_models(server):
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"data": 7}', b'{"data": [1, {"id": 5}]}', b"[" * 100_000])
 def test_a_server_that_talks_nonsense_is_none(server, body):
-    bodies, address = server
-    bodies[""] = body
-    assert chosen(OLLAMA_BASE_URL=address) is None
+    server.body = body
+    assert chosen(OLLAMA_BASE_URL=server.address) is None
 
 
 @pytest.mark.parametrize("address", ["https://127.0.0.1:1", "nonsense", "http://", "http://127.0.0.1:99999/v1"])
 def test_an_address_that_is_none_is_no_server(address):
     assert chosen(OLLAMA_BASE_URL=address) is None
+
+
+def test_a_server_of_the_users_own_is_asked_first(server):
+    async def choosing_own():
+        catalog = read_catalog({"providers": {"mine": {"base_url": server.address}}})
+        async with ModelFactory(environ=UNREACHABLE, catalog=catalog) as models:
+            return await choose_model(models, UNREACHABLE)
+
+    assert asyncio.run(choosing_own()).model == "mine:qwen3:8b"

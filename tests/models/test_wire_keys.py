@@ -182,7 +182,7 @@ def test_an_address_that_cannot_be_used_is_a_usage_error(address):
         (
             {},
             {"providers": {"openai": {"base_url": "http://user:hunter2@localhost:8000/v1"}}},
-            "catalog.providers.openai.base_url",
+            "providers.openai.base_url",
         ),
     ],
 )

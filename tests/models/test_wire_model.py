@@ -130,6 +130,21 @@ async def test_an_answer_that_is_no_stream_is_typed(protocol, fault):
     assert type(await failing(protocol, FAULTS[fault])) is STATUSES[fault]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "remedy"),
+    [
+        ("openai-responses", "The server has no Responses API. Name the model openai-chat:gpt-5.2."),
+        ("openai-chat", "Nothing is at /v1/chat/completions of 127.0.0.1. Check the address of the server."),
+        ("anthropic", "most servers need with /v1 at its end"),
+    ],
+)
+async def test_a_missing_path_is_not_taken_for_a_missing_model(protocol, remedy):
+    error = await failing(protocol, answers(404, {"detail": "Not Found"}))
+    assert remedy in error.as_value().recommendation
+    error = await failing(protocol, FAULTS["model_not_found"])
+    assert remedy not in error.as_value().recommendation
+
+
 async def test_a_refused_connection_is_a_network_failure():
     async with ProviderServer() as provider:
         environ = provider.environ

@@ -32,10 +32,8 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
     user = load_user(home)
     project = _load_project(directory, user) or Settings()
     aliases = {**project.models.aliases, **user.models.aliases}
-    if not aliases:
-        return user.catalog
     names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
-    return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
+    return {"providers": user.providers, "names": names}
 
 
 def load_fallback_tables(home: str | None = None) -> FallbackTables:
@@ -143,9 +141,6 @@ def merge(nearest_first: Sequence[Settings]) -> PhraseTables:
     aliases = dict(SHIPPED.aliases)
     phrases = {name: list[str](getattr(SHIPPED, name)) for name in TextSettings.__struct_fields__}
     for settings in reversed(nearest_first):
-        if isinstance(settings, UserSettings):
-            # The catalog decides what these names mean.
-            aliases.update((name, name) for name in settings.catalog.get("names", {}))
         aliases.update((alias.lower(), model) for alias, model in settings.models.aliases.items())
         for name, known in phrases.items():
             known.extend(getattr(settings.text, name))

@@ -215,9 +215,9 @@ def check_project_aliases(path: str, project: Settings, user: UserSettings) -> N
 
 def _known_names(user: UserSettings) -> Iterator[tuple[str, str]]:
     """Every known name with its model; a later pair overrides an earlier one."""
-    catalogs = (_shipped_catalog(), user.catalog)
-    for catalog in catalogs:
-        for provider, entry in _table(catalog.get("providers")).items():
+    shipped = _shipped_catalog()
+    for providers in (shipped["providers"], user.providers):
+        for provider, entry in providers.items():
             yield provider, ""
             yield from ((model, "") for model in _table(_table(entry).get("models")))
     routed = (*SHIPPED.routes, *user.models.routes)
@@ -226,11 +226,9 @@ def _known_names(user: UserSettings) -> Iterator[tuple[str, str]]:
     aliases = {**SHIPPED.aliases, **user.models.aliases}
     # The target of another name is known too: redefining it would change that name.
     yield from ((name, "") for name in (*mentioned, *user.ladder.chains, *aliases.values()) if name)
-    for catalog in catalogs:
-        for name, entry in _table(catalog.get("names")).items():
-            target = _table(entry)
-            yield str(target.get("model", "")), ""
-            yield name, str(target.get("model", "")) if set(target) == {"model"} else ""
+    for name, target in shipped["names"].items():
+        yield target["model"], ""
+        yield name, target["model"] if set(target) == {"model"} else ""
     yield from aliases.items()
 
 

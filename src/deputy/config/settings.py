@@ -149,5 +149,5 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     subtasks: SubtaskSettings = SubtaskSettings()
     ladder: FallbackSettings = FallbackSettings()
     notify: NotifySettings = NotifySettings()
-    catalog: dict[str, Any] = {}
-    """Overrides fields of the shipped catalog of providers and models."""
+    providers: dict[str, Any] = {}
+    """By name: a model server of the user, or fields that override a shipped provider."""

@@ -384,4 +384,5 @@ WIRE = Wire(
     body=_body,
     reader=_AnthropicReader,
     headers={"anthropic-version": VERSION},
+    list_path="/v1/models?limit=1000",
 )

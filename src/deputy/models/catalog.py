@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Meta, Struct, field, structs
 
+from deputy.config.setting_checks import USER_FILE
 from deputy.core.conversation import ThinkingLevel
 from deputy.core.detect.phrase_tables import SHIPPED
-from deputy.core.errors import UsageError
+from deputy.core.errors import Unquoted, UsageError
 from deputy.core.limits import exact
+from deputy.models.server_address import is_address, without_password
 from deputy.models.wire import ThinkingStyle
 
 if TYPE_CHECKING:
@@ -81,6 +84,8 @@ class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """None means that only a program can reach it."""
     base_url: str = ""
     base_url_variable: str = ""
+    host_variable: str = ""
+    """A variable of the server itself, with a host, a port, or both; `base_url_variable` wins."""
     keys: dict[str, str] = field(default_factory=dict[str, str])
     """The variables for the key, each with its header; the first that is set wins."""
     needs_key: bool = True
@@ -116,6 +121,11 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     providers: dict[str, ProviderEntry]
     names: dict[str, NameEntry]
+
+    @property
+    def own_providers(self) -> list[str]:
+        """The providers that the user added."""
+        return [name for name in self.providers if name not in built_in()["providers"]]
 
     def resolve(self, name: str, today: str = "") -> ResolvedName:
         """Resolve an alias, `provider:model`, or a bare model name that a provider lists.
@@ -194,12 +204,47 @@ def built_in() -> Mapping[str, Any]:
 
 
 def read_catalog(override: Mapping[str, Any] | None = None) -> Catalog:
-    """The shipped catalog, overridden field by field by the user's tables."""
-    table = _laid_over(built_in(), override or {})
+    """The shipped catalog, overridden field by field by the user's tables, and with the user's own providers."""
+    over = dict(override or {})
+    over["providers"] = {name: _provider_table(name, table) for name, table in over.get("providers", {}).items()}
     try:
-        return msgspec.convert(table, Catalog)
+        return msgspec.convert(_laid_over(built_in(), over), Catalog)
     except msgspec.ValidationError as error:
         raise UsageError("models", "the catalog", f"cannot be read: {error}") from error
+
+
+def _provider_table(name: str, said: Any) -> dict[str, Any]:
+    """A provider of the user in the form of the catalog: `key_variable` becomes `keys`, and the rest is checked."""
+    where = f"{USER_FILE}: providers.{name}"
+    shipped: dict[str, Any] | None = built_in()["providers"].get(name)
+    if not isinstance(said, dict):
+        raise UsageError(where, said, 'give a table, like [providers.mine] with base_url = "http://localhost:8000/v1"')
+    table: dict[str, Any] = {**cast("dict[str, Any]", said)}
+    if shipped is None and not _PROVIDER_NAME.fullmatch(name):
+        raise UsageError(where, name, "name it with lower-case letters, digits and hyphens; some names are taken")
+    variable = table.pop("key_variable", None)
+    if variable is not None and not (isinstance(variable, str) and _VARIABLE.fullmatch(variable)):
+        raise UsageError(f"{where}.key_variable", Unquoted("a value"), "name the environment variable that has the key")
+    if variable is not None:
+        # The header of the shipped provider stays.
+        headers: dict[str, str] = (shipped or {}).get("keys", {})
+        header = next(iter(headers.values()), "authorization")
+        table = {"keys": {variable: header}, "needs_key": True, **table}
+    if shipped is None:
+        table = {"protocol": "openai-chat", "needs_key": bool(table.get("keys")), **table}
+    try:
+        entry = msgspec.convert(_laid_over(shipped or {}, table), ProviderEntry)
+    except msgspec.ValidationError as error:
+        raise UsageError(where, Unquoted("a table with a mistake"), f"{error}; see docs/configuration.md") from error
+    if entry.protocol is not None and not is_address(entry.base_url):
+        raise UsageError(
+            f"{where}.base_url", without_password(entry.base_url), "give an address like http://localhost:8000/v1"
+        )
+    return table
+
+
+_PROVIDER_NAME = re.compile(r"(?!(script|offline|pydantic-ai|native|acp|cli|inline)\Z)[a-z0-9][a-z0-9._-]{0,39}")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

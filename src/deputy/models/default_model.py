@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from http.client import HTTPResponse
 
     from deputy.models.factory import ModelFactory
 
@@ -27,12 +24,6 @@ BY_KEY = {
 }
 """The default model of each provider; the first provider with a key is used."""
 
-LOCAL = ("ollama", "llamacpp", "lmstudio", "vllm")
-"""Local servers, tried in this order if no provider has a key."""
-
-PROBE_SECONDS = 0.5
-_PROBE_BYTES = 1_000_000
-
 
 class ModelChoice(Struct, frozen=True, kw_only=True):
     """The chosen model, and the reason."""
@@ -45,8 +36,6 @@ async def choose_model(
     models: ModelFactory, environ: Mapping[str, str], configured: str | None = None
 ) -> ModelChoice | None:
     """The model to use if a task names none; None if no model is configured."""
-    import asyncio
-
     named = environ.get(MODEL_VARIABLE, "").strip()
     if named:
         return ModelChoice(model=named, reason=f"{MODEL_VARIABLE} names it")
@@ -55,52 +44,10 @@ async def choose_model(
     for provider, model in BY_KEY.items():
         if models.has_key(provider):
             return ModelChoice(model=model, reason=f"{models.key_variable(provider)} is set")
-    for provider in LOCAL:
-        entry = models.catalog.providers[provider]
-        address = environ.get(entry.base_url_variable) or entry.base_url
-        found = await asyncio.to_thread(_models_at, address)
-        if found:
-            return ModelChoice(model=f"{provider}:{found[0]}", reason=f"no key is set, and {provider} answers here")
+    from deputy.models.server_models import LOCAL, list_servers
+
+    for provider, served in (await list_servers(models, (*models.catalog.own_providers, *LOCAL))).items():
+        if served.chat_models:
+            model = f"{provider}:{served.chat_models[0]}"
+            return ModelChoice(model=model, reason=f"no key is set, and {provider} answers here")
     return None
-
-
-def _models_at(address: str) -> list[str]:
-    import http.client
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(address)
-        if parts.scheme != "http" or not parts.hostname:
-            return []
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PROBE_SECONDS)
-        with closing(connection):
-            connection.request("GET", f"{parts.path.rstrip('/')}/models")
-            answer = connection.getresponse()
-            return _names_in(_read(answer)) if answer.status == 200 else []
-    except (OSError, ValueError, http.client.HTTPException):
-        return []
-
-
-def _read(answer: HTTPResponse) -> bytes:
-    deadline = time.monotonic() + PROBE_SECONDS
-    body = b""
-    while (piece := answer.read1(65536)) and len(body) < _PROBE_BYTES and time.monotonic() < deadline:
-        body += piece
-    return body
-
-
-class _Named(Struct):
-    id: Any = None
-
-
-class _ModelList(Struct):
-    data: list[_Named]
-
-
-def _names_in(body: bytes) -> list[str]:
-    try:
-        listed = json.decode(body, type=_ModelList)
-    except (DecodeError, RecursionError):
-        return []
-    # Embedding models cannot answer.
-    return [one.id for one in listed.data if isinstance(one.id, str) and one.id and "embed" not in one.id]

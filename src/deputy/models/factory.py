@@ -13,6 +13,7 @@ from deputy.core.fallback import SCRIPT, is_script
 from deputy.core.limits import IDLE_SECONDS
 from deputy.models.catalog import Catalog, ModelEntry, ProviderEntry, ResolvedName, WireName, priced, read_catalog
 from deputy.models.rate_limiter import RateLimiter, most_requests
+from deputy.models.server_address import address_of_host, check_address, with_version, without_password
 from deputy.models.wire import ApiKey
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class ModelFactory:
 
     def address(self, provider: str) -> str:
         """The address of a provider, without a password."""
-        return _without_password(self._base_url(provider))
+        return without_password(self._base_url(provider))
 
     def missing_key(self, name: str) -> str | None:
         """The provider whose key is missing for this model; None if no key is missing."""
@@ -210,24 +211,49 @@ class ModelFactory:
 
     def _base_url(self, provider: str) -> str:
         entry = self.catalog.providers[provider]
-        return self._environ.get(entry.base_url_variable) or entry.base_url
+        if given := self._environ.get(entry.base_url_variable, ""):
+            url = given
+        elif host := self._environ.get(entry.host_variable, ""):
+            url = address_of_host(host, str(urlsplit(entry.base_url).port or 80))
+        else:
+            url = entry.base_url
+        return url if entry.needs_key else with_version(url)
 
     def _base_url_field(self, provider: str) -> str:
-        """The name of the variable or catalog field with the address of a provider."""
-        variable = self.catalog.providers[provider].base_url_variable
-        return variable if self._environ.get(variable) else f"catalog.providers.{provider}.base_url"
+        """The name of the variable or setting with the address of a provider."""
+        entry = self.catalog.providers[provider]
+        set_by = next((name for name in (entry.base_url_variable, entry.host_variable) if self._environ.get(name)), "")
+        return set_by or f"providers.{provider}.base_url"
+
+    async def read_list(self, provider: str, limit_bytes: int) -> tuple[int, bytes]:
+        """The status and body of a provider's answer to a request for its models; raises UsageError or ModelError."""
+        from yarl import URL
+
+        protocol = self.catalog.providers[provider].protocol
+        if protocol is None:
+            raise UsageError("provider", provider, "it has no API; only its own program can use it")
+        endpoint, wire = self._endpoint(provider), wire_of(protocol)
+        check_address(endpoint, self._base_url_field(provider))
+        url = URL(endpoint.base_url.rstrip("/") + wire.list_path, encoded=True)
+        status, body = await self._client().get(url, {**wire.headers, **endpoint.headers()}, limit_bytes)
+        # A provider may quote the key in an error.
+        return status, body if endpoint.key is None else endpoint.key.hide(body.decode(errors="replace")).encode()
+
+    def _client(self) -> HttpClient:
+        if self._http is None:
+            from deputy.models.http_client import HttpClient
+
+            self._http = HttpClient()
+        return self._http
 
     def _over_the_wire(self, named: ResolvedName, endpoint: Endpoint) -> Model:
-        from deputy.models.http_client import HttpClient
         from deputy.models.wire import ModelTarget
         from deputy.models.wire_model import WireModel
 
         provider = self.catalog.providers[named.provider]
         if provider.protocol is None:
             raise UsageError("model", str(named), "this model has no API; only its own program can use it")
-        _check_address(endpoint, self._base_url_field(named.provider))
-        if self._http is None:
-            self._http = HttpClient()
+        check_address(endpoint, self._base_url_field(named.provider))
         entry = self.catalog.entry(named)
         return WireModel(
             wire_of(provider.protocol),
@@ -239,7 +265,7 @@ class ModelFactory:
                 quirks=provider.quirks,
             ),
             endpoint,
-            self._http,
+            self._client(),
             context_window=entry.window,
             prices=entry.prices,
             idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
@@ -253,31 +279,6 @@ def _find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str,
                 raise UsageError(variable, ApiKey(value), "the value has characters that no key has; set it again")
             return variable, ApiKey(value)
     return None
-
-
-def _check_address(endpoint: Endpoint, field: str) -> None:
-    """Raise unless the address is valid and has at most one kind of credential."""
-    url = endpoint.base_url
-    if not _is_address(url):
-        raise UsageError(field, _without_password(url), "give an address like https://example.com/v1")
-    # A key and a password would need the same header.
-    if "authorization" in endpoint.headers() and "@" in urlsplit(url).netloc:
-        expected = f"remove the user and password from the address: {endpoint.key_variable} is used instead"
-        raise UsageError(field, _without_password(url), expected)
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def account(provider: str, key: ApiKey | None) -> str:

@@ -291,4 +291,5 @@ WIRE = Wire(
     path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
     body=_body,
     reader=_GoogleReader,
+    list_path="/v1beta/models?pageSize=1000",
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from deputy import __version__
-from deputy.core.model_errors import BadRequest, NetworkFailed
+from deputy.core.model_errors import BadReply, BadRequest, NetworkFailed
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from aiohttp.abc import AbstractStreamWriter
     from yarl import URL
@@ -57,7 +59,7 @@ class HttpClient:
 
     async def post(self, url: URL, headers: Mapping[str, str], body: RequestBody) -> aiohttp.ClientResponse:
         """Send a request and wait for the response headers; a failure is a NetworkFailed."""
-        try:
+        with _named_failures(url):
             return await self._opened().post(
                 url,
                 data=body,
@@ -65,14 +67,19 @@ class HttpClient:
                 allow_redirects=False,
                 proxy=self._proxy(url),
             )
-        except aiohttp.InvalidURL as error:
-            raise BadRequest(f"the address {url!s} is invalid") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False) from error
-        except aiohttp.ServerTimeoutError as error:
-            raise NetworkFailed(f"no connection to {url.host} within {CONNECT_SECONDS:.0f} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise NetworkFailed(f"no answer from {url.host}:{url.port}: {_reason(error)}") from error
+
+    async def get(self, url: URL, headers: Mapping[str, str], limit_bytes: int) -> tuple[int, bytes]:
+        """The status and body of an answer; a failure, or a body over the limit, is a ModelError."""
+        asked = {"accept": "application/json", "accept-encoding": "identity", **headers}
+        proxy = self._proxy(url)
+        with _named_failures(url):
+            async with self._opened().get(url, headers=asked, allow_redirects=False, proxy=proxy) as response:
+                body = bytearray()
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > limit_bytes:
+                        raise BadReply(f"the answer of {url.host} is over {limit_bytes:,} bytes")
+                return response.status, bytes(body)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -121,6 +128,22 @@ def proxy_for(origin: str) -> str | None:
     return proxies.get(parts.scheme) or proxies.get("all")
 
 
+@contextmanager
+def _named_failures(url: URL) -> Generator[None]:
+    try:
+        yield
+    except aiohttp.InvalidURL as error:
+        raise BadRequest(f"the address {url!s} is invalid") from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False) from error
+    except aiohttp.ServerTimeoutError as error:
+        raise NetworkFailed(f"no connection to {url.host} within {CONNECT_SECONDS:.0f} s") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise NetworkFailed(f"no answer from {url.host}:{url.port}: {_reason(error)}") from error
+
+
 def _reason(error: Exception) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
     return str(cause) or type(error).__name__

@@ -118,6 +118,8 @@ class Wire(NamedTuple):
     body: Callable[[ModelTarget, Conversation, Toolset, GenerationSettings], bytes]
     reader: Callable[[], StreamReader]
     headers: Mapping[str, str] = {}
+    list_path: str = "/models"
+    """The path of the list of models."""
 
 
 class StreamBuffer:

@@ -164,7 +164,18 @@ class WireModel:
             pass  # an incomplete error message is better than none
         if status == 200 and b'"error"' not in body:
             return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
-        return provider_error(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=time.time())
+        error = provider_error(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=time.time())
+        if status == 404 and "model" not in error.message.lower():
+            error.remedy = self._missing_path_remedy()
+        return error
+
+    def _missing_path_remedy(self) -> str:
+        """The remedy when the server has nothing at the path of the protocol."""
+        if self._wire.name == "openai-responses":
+            return f"The server has no Responses API. Name the model openai-chat:{self._target.model}."
+        address = self._endpoint.base_url.rstrip("/")
+        missing = "" if address.endswith("/v1") else ", which most servers need with /v1 at its end"
+        return f"Nothing is at {self._url.path} of {self._url.host}. Check the address of the server{missing}."
 
     def _used(self, reader: StreamReader) -> TokenUsage:
         return priced(reader.used, self._prices) if reader.used is not None else TokenUsage(is_reported=False)

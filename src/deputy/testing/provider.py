@@ -166,7 +166,7 @@ class ProviderServer:
         return exchange.is_reusable
 
     async def _answer(self, exchange: Exchange, path: str, headers: dict[str, str], content: bytes) -> None:
-        if self._models and path.endswith("/models"):
+        if self._models and path.partition("?")[0].endswith("/models"):
             return await answers(200, {"data": [{"id": name} for name in self._models]})(exchange, [])
         protocol = protocol_of(path)
         if protocol is None:

@@ -56,7 +56,7 @@ SECTIONS = {
     },
     "Setup and checks": {
         "doctor": "Check the setup, and say how to fix problems.",
-        "models": "List providers and models, and which keys are set.",
+        "models": "Ask providers for their models.",
         "agents": "List agent definitions, with warnings.",
         "templates": "List, match and check subtask templates.",
         "detect": "Show the delegation requests in a text; run nothing.",

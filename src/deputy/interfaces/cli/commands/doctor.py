@@ -75,20 +75,26 @@ def command(console: Console, is_repair: bool) -> int:
     from deputy.config import load_catalog, load_effective_settings
     from deputy.core.effective_settings import EffectiveSettings
     from deputy.models.catalog import read_catalog
-    from deputy.models.default_model import choose_model
     from deputy.models.factory import ModelFactory
 
     settings = _settings()
     effective = load_effective_settings() if settings.status == "ok" else EffectiveSettings()
     catalog = read_catalog(load_catalog()) if settings.status == "ok" else read_catalog()
     models = ModelFactory(environ=os.environ, catalog=catalog)
-    choice = asyncio.run(choose_model(models, os.environ, effective.model))
+    choice = asyncio.run(_choose(models, effective.model))
     checks = [*_checks(models, choice), settings]
     is_well = all(check.status != "bad" for check in checks)
     named = {"model": None, "reason": _NO_MODEL} if choice is None else {"model": choice.model, "reason": choice.reason}
     form = {"ok": is_well, **named, "checks": checks}
     console.show(form, (line for check in checks for line in _lines(check)))
     return 0 if is_well else 1
+
+
+async def _choose(models: ModelFactory, configured: str | None) -> ModelChoice | None:
+    from deputy.models.default_model import choose_model
+
+    async with models:
+        return await choose_model(models, os.environ, configured)
 
 
 def _lines(check: DoctorCheck) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`deputy models`: list providers and models, and which keys are set."""
+"""`deputy models`: ask providers for their models, and list what is known of them."""
 
 from __future__ import annotations
 
@@ -6,52 +6,96 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct, structs
 
-from deputy.interfaces.cli.console import Console, fitted, with_console
+from deputy.interfaces.cli.console import Console, counted, fitted, with_console
+from deputy.models.catalog import ModelEntry, ResolvedName, read_catalog
+from deputy.models.server_models import ServerList, list_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deputy.models.catalog import ModelEntry
     from deputy.models.factory import ModelFactory
 
 EPILOG = """\b
 Examples:
-  deputy models                    all providers, and which keys are missing
-  deputy models anthropic --json   one provider, as JSON
+  deputy models                    all providers: which answer, which need a key
+  deputy models ollama             every model that the server has
+  deputy models anthropic --json   as JSON
 
-Name a model as provider:model or by an alias. Models that are not listed work too. A key is read from the environment
-variable shown."""
+A ✓ means that the server answered. Name a model as provider:model or by an alias. Models that are not listed work too.
+A key is read from the environment variable shown. A server of your own is a [providers.NAME] in your config.toml."""
+
+_SHOWN = 8
+"""The maximum number of models of a server in the list of all providers."""
+
+
+class _Listed(Struct, frozen=True):
+    """A provider, what its server answered (None: not asked), and its models: those of the server or the catalog."""
+
+    name: str
+    server: ServerList | None
+    models: dict[str, ModelEntry]
+    more: int = 0
+    """How many of its models are left out."""
+
+    @property
+    def answered(self) -> bool:
+        return self.server is not None and not self.server.problem
 
 
 @click.command(epilog=EPILOG)
 @click.argument("provider", required=False)
 @with_console()
 def command(console: Console, provider: str | None) -> None:
-    """List providers and models, and which keys are set."""
+    """Ask providers for their models."""
+    import asyncio
+
+    from deputy.config import load_catalog
     from deputy.core.errors import UsageError
     from deputy.models.factory import ModelFactory
 
-    models = ModelFactory(environ=os.environ)
+    models = ModelFactory(environ=os.environ, catalog=read_catalog(load_catalog()))
     known = models.catalog.providers
     if provider is not None and provider not in known:
         raise UsageError("PROVIDER", provider, f"give one of {', '.join(known)}")
-    chosen = [provider] if provider is not None else list(known)
-    names = _names(models, chosen)
-    form = {"providers": [_described(models, name) for name in chosen], "names": names}
-    console.show(form, [*(line for name in chosen for line in _provider_lines(models, name)), *_name_lines(names)])
+    listed = asyncio.run(_list(models, [*known] if provider is None else [provider], is_whole=provider is not None))
+    names = _names(models, {one.name for one in listed})
+    form = {"providers": [_described(models, one) for one in listed], "names": names}
+    console.show(form, [*(line for one in listed for line in _provider_lines(models, one)), *_name_lines(names)])
 
 
-def _described(models: ModelFactory, name: str) -> dict[str, Any]:
+async def _list(models: ModelFactory, chosen: list[str], *, is_whole: bool) -> list[_Listed]:
+    async with models:
+        servers = await list_servers(models, chosen)
+    return [_listed(models, name, servers.get(name), is_whole) for name in chosen]
+
+
+def _listed(models: ModelFactory, provider: str, server: ServerList | None, is_whole: bool) -> _Listed:
+    """The models of a server with what the catalog knows of them; of many providers the catalog's, or the first few."""
+    known = models.catalog.providers[provider].models
+    if server is None or server.problem or (known and not is_whole):
+        return _Listed(provider, server, known)
+    entries: dict[str, ModelEntry] = {}
+    for served in server.models if is_whole else server.models[:_SHOWN]:
+        entry = models.catalog.entry(ResolvedName(provider=provider, model=served.name))
+        entries[served.name] = structs.replace(entry, window=served.window or entry.window)
+    return _Listed(provider, server, entries, len(server.models) - len(entries))
+
+
+def _described(models: ModelFactory, listed: _Listed) -> dict[str, Any]:
+    name = listed.name
     entry = models.catalog.providers[name]
     return {
         "name": name,
         "protocol": entry.protocol,
         "base_url": models.address(name),
         "ready": models.has_key(name),
+        "answered": None if listed.server is None else listed.answered,
+        "problem": None if listed.server is None else listed.server.problem or None,
         "key_variables": list(entry.keys),
         "key_variable": models.key_variable(name),
-        "models": [_model(model, known) for model, known in entry.models.items()],
+        "models": [_model(model, known) for model, known in listed.models.items()],
     }
 
 
@@ -68,7 +112,7 @@ def _model(name: str, entry: ModelEntry) -> dict[str, Any]:
     }
 
 
-def _names(models: ModelFactory, chosen: list[str]) -> list[dict[str, Any]]:
+def _names(models: ModelFactory, chosen: set[str]) -> list[dict[str, Any]]:
     resolved = {name: models.catalog.resolve(name) for name in models.catalog.names}
     return [
         {"name": name, "model": str(named), "thinking": named.thinking}
@@ -77,26 +121,34 @@ def _names(models: ModelFactory, chosen: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _provider_lines(models: ModelFactory, name: str) -> Iterator[str]:
+def _state(models: ModelFactory, listed: _Listed) -> str:
+    name, entry = listed.name, models.catalog.providers[listed.name]
+    if entry.protocol is None:
+        return "used only through its own program"
+    if listed.server is None:
+        return f"no key; set {' or '.join(entry.keys)}"
+    variable = models.key_variable(name)
+    said = listed.server.problem or f"{counted(len(listed.server.models), 'model')} at {models.address(name)}"
+    return f"{said}; key in {variable}" if variable else said
+
+
+def _provider_lines(models: ModelFactory, listed: _Listed) -> Iterator[str]:
+    yield fitted(f"{listed.name:<12} {'✓' if listed.answered else '✗'} {_state(models, listed)}")
+    for model, known in listed.models.items():
+        yield fitted(_model_line(model, known))
+    if listed.more:
+        yield f"  and {listed.more} more: deputy models {listed.name}"
+
+
+def _model_line(model: str, known: ModelEntry) -> str:
     from datetime import date
 
-    entry, today = models.catalog.providers[name], date.today().isoformat()
-    if entry.protocol is None:
-        state = "used only through its own program"
-    elif variable := models.key_variable(name):
-        state = f"key in {variable}"
-    elif not entry.needs_key:
-        state = f"needs no key, at {models.address(name)}"
-    else:
-        state = f"no key; set {' or '.join(entry.keys)}"
-    yield fitted(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}")
-    for model, known in entry.models.items():
-        window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
-        prices = known.prices
-        cost = f"${prices.input:g} in, ${prices.output:g} out" if prices else "price unknown"
-        verb = "retires" if known.retires > today else "retired"
-        end = f"; {verb} on {known.retires}, then {known.successor}" if known.retires else ""
-        yield fitted(f"  {model:<26} {window}   {cost}{end}")
+    window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
+    prices = known.prices
+    cost = f"${prices.input:g} in, ${prices.output:g} out" if prices else "price unknown"
+    verb = "retires" if known.retires > date.today().isoformat() else "retired"
+    end = f"; {verb} on {known.retires}, then {known.successor}" if known.retires else ""
+    return f"  {model:<26} {window}   {'free' if prices and not prices.input + prices.output else cost}{end}"
 
 
 def _name_lines(names: list[dict[str, Any]]) -> Iterator[str]:
