@@ -95,6 +95,9 @@ def test_agents_that_may_hand_on_do_so_down_to_depth_three_and_no_further(house:
     assert "Do this work yourself instead of delegating it." in output
     done = [seen.label for seen in house.seen if seen.event == "completed" and seen.status == "completed"]
     assert done == ["three", "two", "one"]
+    [failed] = [seen for seen in house.seen if seen.event == "tool_error"]
+    assert (failed.label, failed.tool) == ("three", "Delegate")
+    assert failed.reason == "'three' is at depth 3 of at most 3."
 
 
 @pytest.mark.rule("guard.cycle")

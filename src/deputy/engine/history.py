@@ -166,10 +166,10 @@ class History:
 
     def add_usage(self, calls: Sequence[ToolCall], used: Sequence[ToolCallResult]) -> None:
         """Keep notes and changed files."""
-        for call, (result, changed) in zip(calls, used, strict=True):
-            if call.name == NOTE and not result.is_error:
+        for call, one in zip(calls, used, strict=True):
+            if call.name == NOTE and not one.result.is_error:
                 self.notes.append(str(call.arguments["content"]))
-            self.changed.update(dict.fromkeys(changed))
+            self.changed.update(dict.fromkeys(one.changed))
 
     def learn(self, text: str) -> None:
         """Keep the results of subtasks, in the form that `engine.subtasks` writes."""

@@ -43,6 +43,8 @@ class ToolCallResult(NamedTuple):
 
     result: ToolResult
     changed: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it failed, for views, where the text of the result begins with something else."""
 
 
 async def use_tools(run: RunContext, agent: AgentContext, turn: int, calls: Sequence[ToolCall]) -> list[ToolCallResult]:
@@ -70,7 +72,8 @@ async def _use_tool(run: RunContext, agent: AgentContext, key: str, call: ToolCa
     agent.emit(shown)
     used = await _used(run, agent, key, call)
     if used.result.is_error:
-        reason = shown_head(unwrap_untrusted(used.result.content), ARGUMENTS_LENGTH, agent.redactor)
+        reason = used.reason or unwrap_untrusted(used.result.content)
+        reason = shown_head(reason, ARGUMENTS_LENGTH, agent.redactor)
         agent.emit(structs.replace(shown, event="tool_error", reason=reason))
     return used
 
@@ -88,7 +91,7 @@ async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) 
         output = await flow_tool.run(call, key, run, agent)
         # Errors of flow tools are our own text, not untrusted data.
         result = _refusal(call, output.text) if output.is_error else _result(call, output, agent.random_string)
-        return _read(await run.record(key, _ended(result, output.changed)))
+        return _read(await run.record(key, _ended(result, output.changed)))._replace(reason=output.reason)
     tool = agent.tools.find(call.name)
     if tool is None and call.name in WRITING_TOOLS:
         warn_not_granted(agent.history, call.name, is_command=bool(run.state.command))

@@ -11,6 +11,7 @@ from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.fallback import ONLY_A_PERSON, is_script
 from deputy.core.field_readers import FieldProblem
 from deputy.core.guard import Policy
+from deputy.core.outcome import Rejected
 from deputy.core.results import results_dict, results_markdown
 from deputy.core.task import HANDING_ON, DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
 from deputy.core.tool_arguments import arguments_schema
@@ -105,9 +106,11 @@ class DelegateTool:
             routing=_below(agent.routing),
             context_digests=approved,
         )
-        if wanted.result_form == "json":
-            return ToolOutput(text=visible_json(results_dict(results)).decode())
-        return ToolOutput(text=results_markdown(results))
+        is_json = wanted.result_form == "json"
+        text = visible_json(results_dict(results)).decode() if is_json else results_markdown(results)
+        refused = [one.outcome.errors[0].message for one in results if isinstance(one.outcome, Rejected)]
+        has_failed = len(refused) == len(results)
+        return ToolOutput(text=text, is_error=has_failed, reason=refused[0] if has_failed else "")
 
     async def _unreachable(self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext) -> str:
         models = [task.model or agent.asked for task in wanted.tasks]

@@ -64,6 +64,8 @@ class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     text: str
     is_error: bool = False
+    reason: str = ""
+    """Why it failed, for views, where the text begins with something else."""
     changed: tuple[str, ...] = ()
     trace: str = ""
     """The stack trace of an exception, for the error log; the model does not get it."""
