@@ -190,6 +190,8 @@ def test_a_resumed_run_has_another_round_with_its_own_clock() -> None:
     assert (state.status, state.round, state.is_delivered, state.reason) == ("requested", 1, False, "")
     assert state.lineage is not None
     assert state.lineage.deadline == 104.0 + 30.0
+    again = replay(history(BIRTH, Started(), late, Resumed(round=1), Started(), Noted(content="n"), late))
+    assert (replay(records[:3]).seconds_worked(999.0), again.seconds_worked(999.0)) == (1.0, 1.0 + 2.0)
     assert replay(history(BIRTH, late, Resumed(round=2))).oddities == 1
 
 

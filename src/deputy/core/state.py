@@ -75,6 +75,8 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """When this round was requested. All `…_clock` fields: seconds by the journal's clock, for limits."""
     started_clock: float | None = None
     ended_clock: float | None = None
+    worked_before: float = 0.0
+    """The seconds of its earlier rounds."""
     usage: Usage = NO_USAGE
     context_tokens: int | None = None
     context_window: int | None = None
@@ -105,6 +107,11 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     def began_clock(self) -> float:
         """When this round started, or was requested, by the journal's clock."""
         return self.asked_clock if self.started_clock is None else self.started_clock
+
+    def seconds_worked(self, now: float) -> float:
+        """The seconds of all its rounds, of a live one until now."""
+        until = now if self.ended_clock is None else self.ended_clock
+        return round(self.worked_before + max(0.0, until - self.began_clock), 3)
 
     @property
     def is_live(self) -> bool:
@@ -391,6 +398,7 @@ def _after_the_end(state: State, event: _AfterEnd, record: events.Record) -> dic
                 "status": "requested",
                 "round": event.round,
                 "asked_clock": record.clock,
+                "worked_before": state.seconds_worked(record.clock),
                 "ended_at": None,
                 "ended_clock": None,
                 "started_at": None,

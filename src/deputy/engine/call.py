@@ -201,7 +201,6 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
     """Combine the results; completed only if every task completed."""
     outcomes = [result.outcome for result in results]
     done = sum(isinstance(outcome, Completed) for outcome in outcomes)
-    state = run.state
     fields: dict[str, Any] = {
         "lineage": run.lineage,
         "report": results_markdown(results),
@@ -209,7 +208,7 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
         "warnings": tuple(warning for outcome in outcomes for warning in outcome.warnings),
         "backend": NATIVE,
-        "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
+        "duration_seconds": run.state.seconds_worked(run.now()),
     }
     if done == len(outcomes):
         return Completed(**fields)

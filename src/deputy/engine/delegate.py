@@ -189,7 +189,7 @@ def outcome_of(
             backend=result.backend,
             fallbacks=result.fallbacks,
             is_isolated=result.backend != INLINE,
-            duration_seconds=round(max(0.0, run.now() - run.state.began_clock), 3),
+            duration_seconds=run.state.seconds_worked(run.now()),
             passed=history.passed,
             **fields,
         )

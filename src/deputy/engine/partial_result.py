@@ -96,7 +96,7 @@ class PartialResult:
             "model": state.model or None,
             "backend": state.backend or None,
             "fallbacks": tuple(self._fallbacks),
-            "duration_seconds": max(0.0, now - state.began_clock),
+            "duration_seconds": state.seconds_worked(now),
             "passed": self._passed,
         }
 

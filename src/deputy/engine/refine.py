@@ -238,7 +238,7 @@ def _outcome(run: RunContext, rounds: Sequence[Round], stop: _Stop) -> Outcome:
         "report": "" if best is None else best.work,
         "backend": NATIVE,
         "model": state.model or None,
-        "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
+        "duration_seconds": state.seconds_worked(run.now()),
     }
     if stop.why == "success":
         return Completed(**fields, summary=f"Accepted after {count}.")

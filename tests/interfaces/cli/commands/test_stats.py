@@ -32,7 +32,7 @@ def test_durations_and_timeouts_are_counted_by_command():
     assert total.count == 102
 
 
-def test_a_timeout_still_counts_after_a_resume():
+def test_the_times_and_timeouts_of_all_rounds_count_after_a_resume():
     lineage = Lineage.root("sess_1_aaaaaa")
     late = Partial(lineage=lineage, summary="Partial.", errors=(time_is_up(5.0),))
     events = [
@@ -48,7 +48,7 @@ def test_a_timeout_still_counts_after_a_resume():
         for seq, event in enumerate(events, 1)
     ]
     [research], _ = stats_of([replay(records)], "command")
-    assert (research.count, research.timeouts) == (1, 1)
+    assert (research.count, research.timeouts, research.median_seconds) == (1, 1, 2.0)
 
 
 def test_a_run_that_never_ran_or_has_not_ended_does_not_count_and_a_task_is_a_subagent():

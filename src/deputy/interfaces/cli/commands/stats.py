@@ -33,7 +33,7 @@ Examples:
 \b
 The latest {_LOOKED_AT:,} stored runs that ended are counted, each with its own
 tokens and cost, without those of its subagents; a resumed run counts with the
-time of its last round and all its timeouts. EACH is the median cost of a run.
+time and the timeouts of all its rounds. EACH is the median cost of a run.
 `+ ?` means that the cost of some runs is unknown. To change a limit, edit
 ~/.config/deputy/config.toml:
   [limits.commands.research]
@@ -128,7 +128,7 @@ def _name(state: State, by: By) -> str:
 
 
 def _stats(name: str, states: Sequence[State]) -> RunStats:
-    taken = sorted(max(0.0, (state.ended_clock or 0.0) - state.began_clock) for state in states)
+    taken = sorted(state.seconds_worked(0.0) for state in states)
     usages = [state.usage for state in states if state.usage.requests]
     costs = [usage.cost for usage in usages if usage.cost is not None]
     is_known = bool(costs) or not usages
