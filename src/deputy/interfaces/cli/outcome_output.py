@@ -173,9 +173,10 @@ def _show_command(ended: CommandResult, merge: dict[str, str] | None) -> None:
     if outcome.status == "completed":
         return
     warn(f"{outcome.session_id} {outcome.status}")
-    for line in _errors(outcome):
+    errors = _errors(outcome)
+    for line in errors:
         note(line)
     if outcome.status == "blocked":
         note(how_to_answer(outcome.session_id))
-    elif remedy(outcome.session_id, [outcome]):
+    elif remedy(outcome.session_id, [outcome]) and not any("deputy resume" in line for line in errors):
         note(f"Continue it: deputy resume {outcome.session_id}")

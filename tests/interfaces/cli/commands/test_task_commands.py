@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -234,8 +235,7 @@ def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
     run = tasks.run("research", "1", "--yes", "--timeout", "1", "--model", tasks.script("late", {"turns": turns}))
     assert (run.returncode, statuses(tasks)[0]) == (4, "in progress")
     assert f"  {path}\n" in run.stdout
-    remedy = next(line for line in run.stderr.splitlines() if line.startswith("Continue it: deputy resume "))
-    session_id = remedy.rpartition(" ")[2]
+    [session_id] = re.findall(r"deputy resume (\w+)", run.stderr)
     # What was approved as a whole may go on writing.
     tasks.script("late", {"turns": [{}, {"calls": [writing(folder)]}, returned(path)]})
     again = tasks.run("resume", session_id, "--json")
