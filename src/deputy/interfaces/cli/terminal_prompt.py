@@ -26,7 +26,7 @@ _READ_SECONDS = 0.3
 PASTE_SECONDS = 0.05
 """A paste is complete after this silence."""
 _LOCAL_MODES = 3
-_BELL = "\a"
+BELL = "\a"
 NO_ANSWER = "(The person gave no answer. Decide yourself, and say what you assumed.)"
 
 
@@ -68,7 +68,7 @@ class TerminalPrompt:
             if self._stop.is_set():
                 return False
             self.view.pause(self, is_kept=True)
-            sys.stderr.write(_BELL)
+            sys.stderr.write(BELL)
             try:
                 if question.request is not None:
                     choice = await self._choice(question.request)

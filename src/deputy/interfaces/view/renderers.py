@@ -209,9 +209,13 @@ class LiveView(View):
 class ParentView(View):
     """Shows a parent's text and tool calls, and passes the events of its subagents to the view."""
 
-    def __init__(self, view: View, *, is_streaming: bool, is_quiet: bool = False) -> None:
+    def __init__(
+        self, view: View, *, is_streaming: bool, is_quiet: bool = False, shows_questions: bool = False
+    ) -> None:
         self._view = view
         self._is_streaming = is_streaming
+        self._shows_questions = shows_questions
+        """Whether the parent's questions are asked elsewhere."""
         self._is_quiet = is_quiet
         self._children: set[str] = set()
         self._plain = PlainStream()
@@ -258,6 +262,8 @@ class ParentView(View):
                 self._print(self._blocks.feed(self._plain.feed(progress.content or "")))
             case "tool_call" if progress.tool != "Delegate":
                 self._aside(f"→ {progress.tool} {progress.args or ''}")
+            case "waiting" if self._shows_questions:
+                self._aside(f"? asks: {progress.content or ''}")
             case "tool_error":
                 self._aside(f"✗ {tool_error_text(progress)}")
             case "retry":

@@ -322,3 +322,27 @@ def test_a_run_that_is_over_is_shown_with_the_time_that_it_took(house):
     assert times[0] == 0.0, "all times are those since the subagent began"
     assert times == sorted(times)
     assert 1.2 <= times[-1] < 10, shown
+
+
+def test_watch_rings_the_bell_at_a_terminal_when_something_waits(house):
+    model = house.script(
+        "m", {"turns": [{"calls": [{"name": "Ask", "arguments": {"question": "Which?"}}]}, {"text": "Done."}]}
+    )
+    asking = house.terminal("delegate", "-t", "a=look", "--yes", "--model", model)
+    asking.until("[a] asks: Which?")
+    watching = house.terminal("watch")
+    watching.until("[a] ? asks: Which?")
+    watching.until("\a")
+    asking.until("> ", after="asks: Which?\r\n")
+    asking.type("This one.\n")
+    assert watching.end() == 0
+    assert watching.shown.count("\a") == 1
+
+
+def test_watch_shows_what_a_parent_asks(house):
+    asks = {"calls": [{"name": "Run", "arguments": {"command": "ls"}}]}
+    house.start("run", "do", "--wait", "--model", house.script("m", {"turns": [asks, {"text": "Done."}]}))
+    until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])
+    watching = house.terminal("watch")
+    watching.until("? asks: Use Run: ls")
+    watching.until("\a")

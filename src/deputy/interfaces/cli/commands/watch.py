@@ -26,6 +26,7 @@ from deputy.interfaces.cli.console import (
 )
 from deputy.interfaces.cli.runner import run_command
 from deputy.interfaces.cli.streams import is_unread
+from deputy.interfaces.cli.terminal_prompt import BELL
 from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
@@ -80,9 +81,11 @@ async def _watch(queries: Queries, run: str, as_json: bool, stop: asyncio.Event)
 
     async with open_events("-" if as_json else None) as lines:
         async with open_view(is_quiet=as_json) as view:
-            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
+            is_streaming = sys.stdout.isatty() and not as_json
+            parent = ParentView(view, is_streaming=is_streaming, is_quiet=as_json, shows_questions=True)
             told_on = sys.stdout if as_json else sys.stderr
-            code = await _follow(_Follower(queries, run), Subscribers(lines, parent), stop, told_on)
+            rings = sys.stderr.isatty() and not as_json
+            code = await _follow(_Follower(queries, run), Subscribers(lines, parent), stop, told_on, rings=rings)
         parent.finish()
         state = await asyncio.to_thread(queries.state, run)
         if code == INTERRUPTED and state is not None and state.is_live:
@@ -90,12 +93,17 @@ async def _watch(queries: Queries, run: str, as_json: bool, stop: asyncio.Event)
         return code
 
 
-async def _follow(follower: _Follower, subscribers: Subscribers, stop: asyncio.Event, is_printed: TextIO) -> int:
-    """Print news until the run ends, Ctrl-C, or the reader of our output is gone."""
+async def _follow(
+    follower: _Follower, subscribers: Subscribers, stop: asyncio.Event, is_printed: TextIO, *, rings: bool
+) -> int:
+    """Print news until the run ends, Ctrl-C, or the reader of our output is gone; the bell rings for questions."""
     while True:
         news, code = await asyncio.to_thread(follower.poll)
         for progress in news:
             subscribers.emit(progress)
+        if rings and any(follower.is_open_question(progress) for progress in news):
+            is_printed.write(BELL)
+            is_printed.flush()
         if code is not None or is_unread(is_printed):
             return CANCELLED if code is None else code
         try:
@@ -130,6 +138,11 @@ class _Follower:
         news = self._news()
         code = self._ending(now)
         return (news if code != INTERRUPTED else [*news, *self._interrupted()]), code
+
+    def is_open_question(self, progress: Progress) -> bool:
+        """Whether this news is a question that still waits for a person."""
+        state = self._tree.get(progress.session_id)
+        return progress.event == "waiting" and state is not None and state.status == "waiting"
 
     def _news(self) -> list[Progress]:
         """The news of the run and everything below it, in the order of time."""
