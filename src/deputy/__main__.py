@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from functools import partial
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CANCELLED = 130
+_COLLECT_AFTER = 50_000
 
 
 def main() -> None:
@@ -20,6 +22,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, _leave)
     # Our environment holds the providers' keys; a program started by a run must not read them from /proc.
     make_private()
+    # A start keeps nearly all that it makes: collecting after each 700 new objects is a tenth of its CPU for nothing.
+    gc.set_threshold(_COLLECT_AFTER)
     from deputy.interfaces.cli import deputy
     from deputy.interfaces.cli import main as command_line
 

@@ -195,9 +195,9 @@ def _is_date(text: str) -> bool:
 def built_in() -> Mapping[str, Any]:
     """The shipped catalog as plain data."""
     import tomllib
-    from importlib.resources import files
+    from pathlib import Path
 
-    catalog = tomllib.loads(files("deputy.models").joinpath("catalog.toml").read_text())
+    catalog = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text("utf-8"))
     # One table of aliases: that of requests in texts.
     aliases = {alias: {"model": model} for alias, model in SHIPPED.aliases.items()}
     return {**catalog, "names": {**aliases, **catalog["names"]}}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
 
 
 @cache
 def prompt(name: str) -> str:
     """The text of a prompt, as a format string."""
-    return files(__name__).joinpath(f"{name}.md").read_text("utf-8").strip()
+    return _FOLDER.joinpath(f"{name}.md").read_text("utf-8").strip()
