@@ -110,8 +110,9 @@ class CommandHouse:
         self.workspace.mkdir()
         self.home = folder / "home"
         kept = {name: value for name, value in os.environ.items() if not name.startswith((*KEYS, *LOCAL, "DEPUTY"))}
-        # Nothing listens on port 9: no test may meet a model server of this machine.
-        unreachable = {f"{name}_BASE_URL": "http://127.0.0.1:9/v1" for name in LOCAL}
+        # Nothing listens on port 9: no test may meet a model server of this machine or the network.
+        addresses = (*(name.replace("GEMINI", "GOOGLE_GEMINI") for name in KEYS if name != "GOOGLE"), *LOCAL)
+        unreachable = {f"{name}_BASE_URL": "http://127.0.0.1:9/v1" for name in addresses}
         self.env = {**kept, **unreachable, "DEPUTY_HOME": str(self.home), "DEPUTY_MODEL": "offline:scout"}
         self.started: list[subprocess.Popen[bytes]] = []
 

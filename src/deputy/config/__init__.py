@@ -23,7 +23,7 @@ _DEEPEST_FOLDER = 40
 
 def load_user(home: str | None = None) -> UserSettings:
     """The settings of the user's own file."""
-    settings = read_settings(_user_file(home), UserSettings)
+    settings = read_settings(user_file(home), UserSettings)
     return settings if isinstance(settings, UserSettings) else UserSettings()
 
 
@@ -44,7 +44,7 @@ def load_fallback_tables(home: str | None = None) -> FallbackTables:
     known = {*shipped.any_provider, *(program for order in shipped.programs.values() for program in order)}
     for program in (*(said.any_provider or ()), *(program for order in said.programs.values() for program in order)):
         if program not in known:
-            raise UsageError(f"{_user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
+            raise UsageError(f"{user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
     return FallbackTables(
         chains={**shipped.chains, **said.chains},
         unknown=shipped.unknown if said.unknown is None else said.unknown,
@@ -59,7 +59,7 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
 
     servers: dict[str, McpServer] = {}
     for name, said in settings.servers.items():
-        where = f"{path or _user_file(None)}: mcp.servers.{name}"
+        where = f"{path or user_file(None)}: mcp.servers.{name}"
         try:
             server = convert(said, McpServer)
         except ValidationError as error:
@@ -103,7 +103,7 @@ def _narrowing(settings: Settings) -> ProjectSettings:
 
 def load_command_agents(directory: str = ".", home: str | None = None) -> dict[str, dict[str, str]]:
     """The agent of each command by language: the project's choice over the user's."""
-    user = read_settings(_user_file(home), UserSettings) or UserSettings()
+    user = read_settings(user_file(home), UserSettings) or UserSettings()
     project = read_settings(_project_file(directory)) or Settings()
     chosen: dict[str, dict[str, str]] = {}
     for settings in (user, project):
@@ -114,7 +114,7 @@ def load_command_agents(directory: str = ".", home: str | None = None) -> dict[s
 
 def load_tables(directory: str = ".", home: str | None = None) -> PhraseTables:
     """The phrase tables for a directory: the project's over the user's over the shipped ones."""
-    user = read_settings(_user_file(home), UserSettings)
+    user = read_settings(user_file(home), UserSettings)
     project = _load_project(directory, user if isinstance(user, UserSettings) else UserSettings())
     return merge([settings for settings in (project, user) if settings is not None])
 
@@ -130,7 +130,8 @@ def _load_project(directory: str, user: UserSettings) -> Settings | None:
     return project
 
 
-def _user_file(home: str | None) -> str:
+def user_file(home: str | None = None) -> str:
+    """The path of the user's own file."""
     return f"{os.environ.get('HOME', '') if home is None else home}/.config/deputy/config.toml"
 
 

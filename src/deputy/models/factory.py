@@ -17,7 +17,7 @@ from deputy.models.server_address import address_of_host, check_address, with_ve
 from deputy.models.wire import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.engine.ports import Model
@@ -228,19 +228,23 @@ class ModelFactory:
         set_by = next((name for name in (entry.base_url_variable, entry.host_variable) if self._environ.get(name)), "")
         return set_by or f"providers.{provider}.base_url"
 
-    async def read_list(self, provider: str, limit_bytes: int) -> tuple[int, bytes]:
-        """The status and body of a provider's answer to a request for its models; raises UsageError or ModelError."""
+    def list_request(self, provider: str) -> Callable[[int], Awaitable[tuple[int, bytes]]]:
+        """The request for a provider's models, with a limit of bytes; it returns status and body."""
         from yarl import URL
 
         protocol = self.catalog.providers[provider].protocol
         if protocol is None:
             raise UsageError("provider", provider, "it has no API; only its own program can use it")
-        endpoint, wire = self._endpoint(provider), wire_of(protocol)
+        endpoint, wire, client = self._endpoint(provider), wire_of(protocol), self._client()
         check_address(endpoint, self._base_url_field(provider))
         url = URL(endpoint.base_url.rstrip("/") + wire.list_path, encoded=True)
-        status, body = await self._client().get(url, {**wire.headers, **endpoint.headers()}, limit_bytes)
-        # A provider may quote the key in an error.
-        return status, body if endpoint.key is None else endpoint.key.hide(body.decode(errors="replace")).encode()
+
+        async def send(limit_bytes: int) -> tuple[int, bytes]:
+            status, body = await client.get(url, {**wire.headers, **endpoint.headers()}, limit_bytes)
+            # A provider may quote the key in an error.
+            return status, body if endpoint.key is None else endpoint.key.hide(body.decode(errors="replace")).encode()
+
+        return send
 
     def _client(self) -> HttpClient:
         if self._http is None:

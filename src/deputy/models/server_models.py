@@ -41,6 +41,8 @@ class ServerList(Struct, frozen=True, kw_only=True):
     models: tuple[ServedModel, ...] = ()
     problem: str = ""
     """Why it has no list; empty if the server answered."""
+    status: int | None = None
+    """The HTTP status of the answer; None without an answer."""
 
     @property
     def chat_models(self) -> list[str]:
@@ -59,8 +61,10 @@ async def list_server(models: ModelFactory, provider: str) -> ServerList:
     """The list of one provider; a failure is its `problem`."""
     seconds = LOCAL_SECONDS if provider in LOCAL else LIST_SECONDS
     try:
+        # Importing the client takes long; it is no part of the server's time.
+        send = models.list_request(provider)
         async with asyncio.timeout(seconds):
-            status, body = await models.read_list(provider, _LIST_BYTES)
+            status, body = await send(_LIST_BYTES)
     except TimeoutError:
         return ServerList(provider=provider, problem=f"no answer within {seconds:g} s")
     except ModelError as error:
@@ -68,15 +72,16 @@ async def list_server(models: ModelFactory, provider: str) -> ServerList:
     except UsageError as error:
         return ServerList(provider=provider, problem=str(error))
     if status != 200:
-        return ServerList(provider=provider, problem=f"{provider_error(body, status=status).message} (status {status})")
+        message = provider_error(body, status=status).message
+        return ServerList(provider=provider, problem=f"{message} (status {status})", status=status)
     try:
         listed = msgspec.json.decode(body, type=_List)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         listed = _List()
     rows = listed.models if listed.data is None else listed.data
     if rows is None:
-        return ServerList(provider=provider, problem="the answer is not a list of models")
-    return ServerList(provider=provider, models=tuple(_served(rows)))
+        return ServerList(provider=provider, problem="the answer is not a list of models", status=status)
+    return ServerList(provider=provider, models=tuple(_served(rows)), status=status)
 
 
 class _Row(Struct):

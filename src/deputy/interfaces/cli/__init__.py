@@ -55,6 +55,7 @@ SECTIONS = {
         "meta": "Give a prompt to an agent, and check its return.",
     },
     "Setup and checks": {
+        "init": "Look for models, test one, and write your config.",
         "doctor": "Check the setup, and say how to fix problems.",
         "models": "Ask providers for their models.",
         "agents": "List agent definitions, with warnings.",
@@ -146,7 +147,7 @@ def deputy(context: click.Context, verbose: int, log_level: str | None) -> None:
 
     \b
     First steps:
-      deputy doctor                 check the setup, and see which model is used
+      deputy init                   find a model, test it, and write your config
       deputy ask "Where are passwords checked?"
       deputy delegate "Review src/api" "List the slow tests"
       deputy run "Why does the login test fail?"

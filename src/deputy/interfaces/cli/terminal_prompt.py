@@ -35,6 +35,13 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def ask_line(prompt: str) -> str | None:
+    """The line that a person types, without spaces around it; None at the end of input. For commands without a run."""
+    _show(prompt)
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
 def wrapped(text: str) -> str:
     """Untrusted text with invisible characters escaped, wrapped to the terminal."""
     import textwrap

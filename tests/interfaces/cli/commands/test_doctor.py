@@ -1,12 +1,17 @@
 import json
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
 from tests.support.programs import install_fake_programs
 
+from deputy.core.model_script import ScriptedCall, ScriptedTurn
 from deputy.interfaces.cli.commands.doctor import command
+from deputy.models.tool_call_check import CODE_WORD
+from deputy.testing import ProviderServer
 
 
 def doctor(house, *arguments: str, **env: str):
@@ -24,10 +29,69 @@ def test_a_fresh_machine_has_no_model_and_says_how_to_get_one(house):
     assert not house.home.exists(), "looking makes nothing"
 
 
+def checks(form, name):
+    return [(check["status"], check["found"]) for check in form["checks"] if check["name"] == name]
+
+
 def test_it_says_which_model_and_why(house):
-    form = json.loads(house.run("doctor", "--json", OPENAI_API_KEY="sk-secret-value", DEPUTY_MODEL="").stdout)
+    env = {"OPENAI_API_KEY": "sk-secret-value", "DEPUTY_MODEL": ""}
+    with ProviderServer(models=("gpt-5.2", "gpt-5"), strict=False) as server:
+        form = json.loads(house.run("doctor", "--json", OPENAI_BASE_URL=f"{server.url}/v1", **env).stdout)
+        assert server.asked == [], "a call would cost"
     assert (form["ok"], form["model"], form["reason"]) == (True, "openai:gpt-5.2", "OPENAI_API_KEY is set")
+    assert checks(form, "keys") == [("ok", "OPENAI_API_KEY: openai has 2 models")]
+    assert checks(form, "call") == [("hint", "not tested")]
     assert "sk-secret-value" not in json.dumps(form)
+
+
+@pytest.mark.parametrize(("fault", "said"), [("refused", "(status 401)"), ("gone", "no answer from 127.0.0.1:9")])
+def test_a_key_that_is_refused_or_a_server_that_is_gone_must_be_fixed(house, fault, said):
+    listing = HTTPServer(("127.0.0.1", 0), Refusing)
+    with listing:
+        Thread(target=listing.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{9 if fault == 'gone' else listing.server_port}"
+        run = doctor(house, "--json", OPENAI_API_KEY="sk-secret-value", DEPUTY_MODEL="gpt-5.2", OPENAI_BASE_URL=address)
+        listing.shutdown()
+    [(status, found)] = checks(json.loads(run.stdout), "model")
+    assert (run.exit_code, status, said in found) == (1, "bad", True)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_free_model_is_tested_with_one_tool_call_and_others_when_asked(house):
+    turns = (
+        ScriptedTurn(calls=(ScriptedCall(name="Read", arguments={"path": "notes.txt"}),)),
+        ScriptedTurn(text=CODE_WORD),
+    )
+    for arguments, model in (((), "ollama:qwen3"), (("--call",), "openai-chat:qwen3")):
+        with ProviderServer(*turns, models=("qwen3",)) as server:
+            run = house.run("doctor", "--json", *arguments, DEPUTY_MODEL=model, **server.environ)
+        form = json.loads(run.stdout)
+        [(status, found)] = checks(form, "call")
+        assert (run.returncode, status) == (0, "ok")
+        assert found.startswith("it called the tool and used the result (")
+        assert ("ok", f"ollama at {server.url}/v1: 1 model") in checks(form, "servers")
+
+
+def test_a_free_model_that_cannot_call_tools_must_be_replaced(house):
+    with ProviderServer(ScriptedTurn(text="No tools."), models=("tiny", "other")) as server:
+        run = house.run("doctor", DEPUTY_MODEL="ollama:tiny", OLLAMA_BASE_URL=server.url)
+    assert run.returncode == 1
+    assert "✗ call      it answered without calling the tool" in run.stdout
+
+
+def test_a_model_that_its_server_does_not_list_is_a_hint(house):
+    with ProviderServer(models=("gpt-5",), strict=False) as server:
+        env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url, "DEPUTY_MODEL": "openai:gpt-9"}
+        form = json.loads(doctor(house, "--json", **env).stdout)
+    assert checks(form, "model") == [("hint", "openai:gpt-9: DEPUTY_MODEL names it; its server does not list it")]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +166,7 @@ def test_the_model_of_the_configuration_is_taken(house):
     person = house.workspace.parent / "person"
     (person / ".config/deputy").mkdir(parents=True)
     (person / ".config/deputy/config.toml").write_text('[models]\ndefault = "sonnet"\n')
-    form = json.loads(house.run("doctor", "--json", HOME=str(person), ANTHROPIC_API_KEY="k", DEPUTY_MODEL="").stdout)
+    form = json.loads(doctor(house, "--json", HOME=str(person), ANTHROPIC_API_KEY="k", DEPUTY_MODEL="").stdout)
     assert (form["model"], form["reason"]) == ("sonnet", "your config.toml names it")
 
 

@@ -13,20 +13,23 @@ from deputy import __version__
 from deputy.core.errors import StorageCorrupt, StorageError, UsageError
 from deputy.core.fallback import SCOUT
 from deputy.interfaces.cli.console import Console, counted, with_console
+from deputy.interfaces.setup_survey import SetupSurvey, program_names, survey_setup
 from deputy.interfaces.text_lines import filled
+from deputy.models.default_model import BY_KEY, MODEL_VARIABLE, ModelChoice, choose_model
+from deputy.models.tool_call_check import ToolCallCheck, check_tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from deputy.engine.ports.queries import Queries, RepairedJournal
-    from deputy.models.default_model import ModelChoice
     from deputy.models.factory import ModelFactory
 
 EXAMPLES = """\b
 Examples:
   deputy doctor
   deputy doctor --json
+  deputy doctor --call           also test a tool call of a model that costs
   deputy doctor --repair
 
 \b
@@ -62,8 +65,11 @@ class DoctorCheck(Struct, frozen=True):
     is_flag=True,
     help="Replace a damaged journal by a new one with every readable record; the damaged files are kept.",
 )
+@click.option(
+    "--call", "is_called", is_flag=True, help="Test one tool call with the model; a free model is always tested."
+)
 @with_console()
-def command(console: Console, is_repair: bool) -> int:
+def command(console: Console, is_repair: bool, is_called: bool) -> int:
     """Check the setup, and say how to fix problems.
 
     ✓ works, · is optional, ✗ must be fixed.
@@ -76,25 +82,48 @@ def command(console: Console, is_repair: bool) -> int:
     from deputy.core.effective_settings import EffectiveSettings
     from deputy.models.catalog import read_catalog
     from deputy.models.factory import ModelFactory
+    from deputy.models.retry import RetryPolicy
 
     settings = _settings()
     effective = load_effective_settings() if settings.status == "ok" else EffectiveSettings()
     catalog = read_catalog(load_catalog()) if settings.status == "ok" else read_catalog()
-    models = ModelFactory(environ=os.environ, catalog=catalog)
-    choice = asyncio.run(_choose(models, effective.model))
-    checks = [*_checks(models, choice), settings]
+    models = ModelFactory(environ=os.environ, catalog=catalog, retry=RetryPolicy(attempts=2))
+    looked = asyncio.run(_look(models, effective.model, is_called=is_called))
+    checks = [*_checks(models, looked), settings]
     is_well = all(check.status != "bad" for check in checks)
+    choice = looked.choice
     named = {"model": None, "reason": _NO_MODEL} if choice is None else {"model": choice.model, "reason": choice.reason}
     form = {"ok": is_well, **named, "checks": checks}
     console.show(form, (line for check in checks for line in _lines(check)))
     return 0 if is_well else 1
 
 
-async def _choose(models: ModelFactory, configured: str | None) -> ModelChoice | None:
-    from deputy.models.default_model import choose_model
+class _Looked(Struct, frozen=True):
+    """What servers, programs and the model said."""
+
+    choice: ModelChoice | None
+    survey: SetupSurvey
+    call: ToolCallCheck | None
+
+
+async def _look(models: ModelFactory, configured: str | None, *, is_called: bool) -> _Looked:
 
     async with models:
-        return await choose_model(models, os.environ, configured)
+        survey = await survey_setup(models)
+        choice = await choose_model(models, os.environ, configured)
+        call = None
+        if choice is not None and choice.model != SCOUT and (is_called or _is_free(models, survey, choice.model)):
+            call = await check_tool_call(models, choice.model)
+        return _Looked(choice, survey, call)
+
+
+def _is_free(models: ModelFactory, survey: SetupSurvey, name: str) -> bool:
+    """Whether a call of the model costs nothing, and its server is there."""
+    try:
+        server = survey.servers.get(models.provider_of(name))
+        return server is not None and not server.problem and models.max_cost(name, 1, 1) == 0
+    except UsageError:
+        return False
 
 
 def _lines(check: DoctorCheck) -> Iterator[str]:
@@ -103,14 +132,17 @@ def _lines(check: DoctorCheck) -> Iterator[str]:
         yield filled(" " * 12, check.advice)
 
 
-def _checks(models: ModelFactory, choice: ModelChoice | None) -> Iterator[DoctorCheck]:
+def _checks(models: ModelFactory, looked: _Looked) -> Iterator[DoctorCheck]:
     yield DoctorCheck("deputy", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     yield _home()
     yield _ripgrep()
-    yield _keys(models)
-    yield _model(models, choice)
+    yield from _keys(models, looked.survey)
+    yield from _servers(models, looked.survey)
+    yield _model(models, looked)
+    if looked.choice is not None:
+        yield _call(looked.call)
     yield _web_search()
-    yield from _programs()
+    yield from _programs(looked.survey)
 
 
 def _settings() -> DoctorCheck:
@@ -266,20 +298,39 @@ def _ripgrep() -> DoctorCheck:
     return DoctorCheck("search", "ok", f"{version.splitlines()[0]} at {found}")
 
 
-def _keys(models: ModelFactory) -> DoctorCheck:
-    from deputy.models.default_model import BY_KEY
+def _keys(models: ModelFactory, survey: SetupSurvey) -> Iterator[DoctorCheck]:
+    for provider in survey.keys:
+        server, variable = survey.servers[provider], models.key_variable(provider)
+        if server.problem:
+            yield DoctorCheck("keys", "hint", f"{variable}: {server.problem}", "Check the key and the address.")
+        else:
+            yield DoctorCheck("keys", "ok", f"{variable}: {provider} has {counted(len(server.models), 'model')}")
+    if not survey.keys:
+        variables = [next(iter(models.catalog.providers[provider].keys)) for provider in BY_KEY]
+        remedy = f"Set one of {', '.join(variables[:3])}, or start Ollama or llama.cpp on this machine."
+        yield DoctorCheck("keys", "hint", "none", remedy)
 
-    having = [provider for provider in BY_KEY if models.has_key(provider)]
-    if having:
-        return DoctorCheck("keys", "ok", ", ".join(having))
-    variables = [next(iter(models.catalog.providers[provider].keys)) for provider in BY_KEY]
-    remedy = f"Set one of {', '.join(variables[:3])}, or start Ollama or llama.cpp on this machine."
-    return DoctorCheck("keys", "hint", "none", remedy)
+
+def _servers(models: ModelFactory, survey: SetupSurvey) -> Iterator[DoctorCheck]:
+    for name, server in survey.own_servers.items():
+        if not server.problem:
+            found = f"{name} at {models.address(name)}: {counted(len(server.models), 'model')}"
+            yield DoctorCheck("servers", "ok", found)
+        elif name in models.catalog.own_providers:
+            yield DoctorCheck("servers", "hint", f"{name}: {server.problem}", "Start it, or correct its base_url.")
+    if all(server.problem for server in survey.own_servers.values()):
+        yield DoctorCheck("servers", "hint", f"no answer: {', '.join(survey.own_servers)}")
 
 
-def _model(models: ModelFactory, choice: ModelChoice | None) -> DoctorCheck:
-    from deputy.models.default_model import MODEL_VARIABLE
+def _call(call: ToolCallCheck | None) -> DoctorCheck:
+    if call is None:
+        return DoctorCheck("call", "hint", "not tested", "Test one tool call: deputy doctor --call")
+    status = "ok" if call.can_work else "bad"
+    return DoctorCheck("call", status, f"{call.message} ({call.seconds:.1f} s)", call.remedy)
 
+
+def _model(models: ModelFactory, looked: _Looked) -> DoctorCheck:
+    choice = looked.choice
     if choice is None:
         remedy = f"Set a key, start a local model server, or name a model with --model or {MODEL_VARIABLE}."
         return DoctorCheck("model", "bad", f"none: {_NO_MODEL}", remedy)
@@ -300,6 +351,12 @@ def _model(models: ModelFactory, choice: ModelChoice | None) -> DoctorCheck:
     if choice.model == SCOUT:
         remedy = f"It searches and reads files, and calls no model. Choose a model with --model or {MODEL_VARIABLE}."
         return DoctorCheck("model", "ok", found, remedy)
+    server = looked.survey.servers.get(models.provider_of(choice.model))
+    if server is not None and server.problem and server.status in (None, 401):
+        return DoctorCheck("model", "bad", f"{found}; {server.problem}", "Start the server, or correct key or address.")
+    name = models.full_name(choice.model).partition(":")[2]
+    if server is not None and not server.problem and name not in [model.name for model in server.models]:
+        return DoctorCheck("model", "hint", f"{found}; its server does not list it", another)
     return DoctorCheck("model", "ok", found)
 
 
@@ -310,28 +367,18 @@ def _web_search() -> DoctorCheck:
     return DoctorCheck("web", "hint", "WebSearch is not configured", remedy)
 
 
-def _programs() -> Iterator[DoctorCheck]:
-    import asyncio
-
-    from deputy.backends.acp.known_agents import AGENTS
-    from deputy.backends.cli import NAMES, program_of
-    from deputy.backends.program_backend import check_installed
+def _programs(survey: SetupSurvey) -> Iterator[DoctorCheck]:
     from deputy.backends.program_errors import NOT_INSTALLED
     from deputy.engine.ports import NotReady
 
-    agents = {f"acp:{name}": agent.program for name, agent in AGENTS.items()}
-    looked = asyncio.run(check_installed({name: program_of(name) for name in NAMES} | agents, os.environ))
-    found = [
-        f"{name} {ready.version}".rstrip() + ("" if ready.is_logged_in else " (no login found)")
-        for name, ready in looked.items()
-        if not isinstance(ready, NotReady)
-    ]
+    found = program_names(survey)
     yield (
         DoctorCheck("programs", "ok", ", ".join(found))
         if found
         else DoctorCheck("programs", "hint", "no other agents found")
     )
-    unfit = [look.error for look in looked.values() if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
+    looked = survey.programs.values()
+    unfit = [look.error for look in looked if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
     # A program with two protocols is checked twice, but reported once.
     for message, remedy in dict.fromkeys((error.message, error.recommendation) for error in unfit):
         yield DoctorCheck("programs", "hint", message, remedy)
