@@ -166,7 +166,7 @@ def show_run(queries: Queries, run: str) -> dict[str, Any] | None:
     ended = queries.outcome(state)
     return {
         **entry_dict(status, queries.now()),
-        **_asked(queries, state),
+        **asked_of(queries, state),
         "approves": APPROVAL in state.waits.values(),
         "children": [_child_dict(one) for one in as_tree(_children(queries, state))],
         "always_approved": always_approved(queries, state) or None,
@@ -174,7 +174,7 @@ def show_run(queries: Queries, run: str) -> dict[str, Any] | None:
     }
 
 
-def _asked(queries: Queries, state: State) -> dict[str, Any]:
+def asked_of(queries: Queries, state: State) -> dict[str, Any]:
     """What the run was asked to do, and the tools that it was granted."""
     prompt, grant = "", Grant(tools=frozenset())
     for record in queries.records(state.run):

@@ -283,19 +283,6 @@ def test_what_is_no_message_is_refused(served, body, changed):
     assert 400 <= ask(served, body, **changed)[0] < 500
 
 
-def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path, monkeypatch):
-    from deputy.interfaces.mcp.http_transport import find_token
-    from deputy.interfaces.mcp.server_state import Options, ServerState
-
-    monkeypatch.delenv("DEPUTY_MCP_TOKEN", raising=False)
-    hub = ServerState(Options(home=tmp_path / "home"))
-    token, source = find_token(hub)
-    assert len(token) >= 32
-    assert find_token(hub)[0] == token
-    assert (tmp_path / "home" / "mcp-token").stat().st_mode & 0o777 == 0o600
-    assert source.endswith("mcp-token")
-
-
 @pytest.mark.parametrize("mode", ["2025-11-25", MODERN])
 def test_a_client_that_hangs_up_in_the_middle_of_its_request_is_no_error_of_the_server(house, tmp_path, mode):
     head = (

@@ -79,6 +79,7 @@ Exit codes:
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before each prompt given here.")
 @click.option("--agent", metavar="NAME", help="The agent for the prompts given here; `deputy agents` lists them.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
+@click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
 @with_run_options(*SPAWN_OPTIONS, "allow", **CALL_HELP)
 @with_console("The same as --return json.")
@@ -90,6 +91,7 @@ def command(
     context: tuple[str, ...],
     agent: str | None,
     concurrency: int | None,
+    wait: bool,
     form: str | None,
     options: RunOptions,
 ) -> int:
@@ -114,7 +116,7 @@ def command(
     call = read_call(arguments)
     if not isinstance(call, DelegateCall):
         raise BadFields([(problem.field, problem.message) for problem in call])
-    return run_command(lambda stop: run_call(call, options, stop))
+    return run_command(lambda stop: run_call(call, options, stop, waits=wait))
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -169,18 +171,19 @@ async def run_call(
     options: RunOptions,
     stop: asyncio.Event,
     *,
+    waits: bool = False,
     shows_routing: bool = False,
     narrow: Callable[[Task], Task] = lambda task: task,
 ) -> int:
     """Check, approve and run a call, and print its results; return the exit code.
 
-    `shows_routing` prints backend and model of each task, and lets a task without a backend fail alone. `narrow` takes
-    tools from a task once its agent is known.
+    With `waits` and no terminal, approvals wait. `shows_routing` prints backend and model of each task, and lets a task
+    without a backend fail alone. `narrow` takes tools from a task once its agent is known.
     """
     from deputy.interfaces.cli.live_run import open_live_run
     from deputy.interfaces.cli.terminal_prompt import can_ask
 
-    async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
+    async with open_live_run(Console(as_json=call.result_form == "json"), options, stop, waits=waits) as live:
         deputy, lines = live.deputy, live.result_lines
         may_scout = not shows_routing and can_ask()
         tasks = await deputy.resolve_tasks([_limited(task, options) for task in call.tasks], may_scout=may_scout)

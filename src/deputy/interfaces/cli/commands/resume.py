@@ -16,6 +16,7 @@ from deputy.interfaces.cli.console import (
     REJECTED,
     Console,
     RunOptions,
+    argument_or_stdin,
     note,
     warn,
     with_console,
@@ -57,13 +58,16 @@ The exit code is that of the outcome; 3 when there is no such run."""
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
-@click.option("--answer", metavar="TEXT", help="The answer to its question, or a further message.")
+@click.option("--answer", metavar="TEXT|-", help="The answer to its question, or a further message; -: from stdin.")
+@click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @click.option(
     "--workspace", type=click.Path(exists=True, file_okay=False), help="Continue in this folder, not in the run's own."
 )
 @with_run_options("model", "budget", "yes", "events", model="Another model, if the run's own cannot be used.")
 @with_console("Print the outcome as JSON.")
-def command(console: Console, run: str, answer: str | None, workspace: str | None, options: RunOptions) -> int:
+def command(
+    console: Console, run: str, answer: str | None, wait: bool, workspace: str | None, options: RunOptions
+) -> int:
     """Continue a run, or answer its question.
 
     The run may have ended, wait for an answer, or have lost its process.
@@ -71,14 +75,17 @@ def command(console: Console, run: str, answer: str | None, workspace: str | Non
     options = structs.replace(options, workspace=_workspace(run, workspace))
     if options.yes or answer is not None:
         refuse_below_run("deputy resume --yes" if options.yes else "deputy resume --answer")
-    return run_command(lambda stop: _resume(console, run, answer, options, stop))
+    text = argument_or_stdin(None, "ANSWER") if answer == "-" else answer
+    return run_command(lambda stop: _resume(console, run, text, options, stop, waits=wait))
 
 
-async def _resume(console: Console, run: str, answer: str | None, options: RunOptions, stop: asyncio.Event) -> int:
+async def _resume(
+    console: Console, run: str, answer: str | None, options: RunOptions, stop: asyncio.Event, *, waits: bool
+) -> int:
     from deputy.interfaces.cli.live_run import open_live_run
     from deputy.interfaces.cli.terminal_prompt import can_ask
 
-    async with open_live_run(console, options, stop) as live:
+    async with open_live_run(console, options, stop, waits=waits) as live:
         deputy = live.deputy
         state = await deputy.state(run)
         answers = await _answer(deputy, state, answer, live.terminal if can_ask() else None, yes=options.yes)

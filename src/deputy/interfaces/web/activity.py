@@ -1,0 +1,113 @@
+"""What a live run is doing now, and what is wrong with it: folded from progress events and its state."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import MsgspecError, json
+
+from deputy.core.progress import Progress, redacted, retry_text
+
+if TYPE_CHECKING:
+    from deputy.core.redaction import Redactor
+    from deputy.core.state import State
+
+SILENT_SECONDS = 60.0
+"""A running agent without a sign of life for this long is flagged as silent."""
+LOOKED_AT, REPEATED = 8, 3
+"""So many equal ones of the last tool calls are a loop."""
+HOT_DOLLARS = 0.5
+"""Dollars a minute above which a run is flagged."""
+_MINUTE = 60.0
+_TEXT_LENGTH = 160
+
+
+class Doing(NamedTuple):
+    """What a run does now: a kind, its text, and since when by the wall clock."""
+
+    kind: str
+    text: str
+    at: float
+
+
+class Activity:
+    """The latest progress of one live run."""
+
+    def __init__(self) -> None:
+        self.doing: Doing | None = None
+        self.is_retrying = False
+        self.turn_text = ""
+        """The end of the text that the model has streamed since its last tool call."""
+        self._calls: deque[tuple[str, str]] = deque(maxlen=LOOKED_AT)
+        self._costs: deque[tuple[float, float]] = deque()
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the same tool was called with the same arguments again and again."""
+        return any(self._calls.count(call) >= REPEATED for call in set(self._calls))
+
+    def last_at(self, state: State) -> float:
+        """The last sign of life, by the wall clock."""
+        return state.last_at if self.doing is None else max(state.last_at, self.doing.at)
+
+    def add(self, body: bytes, at: float, redactor: Redactor) -> Progress | None:
+        """Add a progress event; returns it redacted, or None if it cannot be read."""
+        try:
+            progress = redacted(json.decode(body, type=Progress), redactor)
+        except MsgspecError:
+            return None
+        self.is_retrying = progress.event == "retry" or (self.is_retrying and progress.event == "warning")
+        if progress.event == "text":
+            self.turn_text = (self.turn_text + (progress.content or ""))[-_TEXT_LENGTH * 2 :]
+        elif progress.event in ("tool_call", "completed"):
+            self.turn_text = ""
+        if progress.event == "tool_call":
+            self._calls.append((progress.tool or "", progress.args or ""))
+        if (doing := self._described(progress)) is not None:
+            self.doing = Doing(*doing, at)
+        return progress
+
+    def _described(self, progress: Progress) -> tuple[str, str] | None:
+        match progress.event:
+            case "tool_call":
+                return "tool", f"{progress.tool} {progress.args or ''}".strip()
+            case "tool_error":
+                return "error", f"{progress.tool}: {progress.reason or progress.content or 'failed'}"
+            case "text":
+                return "text", " ".join(self.turn_text.split())[-_TEXT_LENGTH:]
+            case "thinking":
+                return "thinking", f"thinking ({progress.output or 0:,} tokens)"
+            case "retry":
+                return "retry", retry_text(progress)
+            case "note":
+                return "note", " ".join((progress.content or "").split())[:_TEXT_LENGTH]
+            case "fallback" | "warning" | "waiting":
+                return progress.event, " ".join((progress.reason or progress.content or "").split())[:_TEXT_LENGTH]
+            case _:
+                return None
+
+    def spent(self, cost: float | None, at: float) -> None:
+        """Note the total cost at a time."""
+        if cost is not None and (not self._costs or self._costs[-1][1] != cost):
+            self._costs.append((at, cost))
+
+    def rate(self, now: float) -> float:
+        """Dollars spent in the last minute."""
+        while len(self._costs) > 1 and self._costs[1][0] <= now - _MINUTE:
+            self._costs.popleft()
+        if not self._costs or self._costs[-1][0] <= now - _MINUTE:
+            return 0.0
+        return self._costs[-1][1] - self._costs[0][1]
+
+    def flags(self, state: State, now: float, *, is_late: bool, has_live_children: bool) -> list[str]:
+        """What a person should look at, of a live run with a process."""
+        is_silent = state.status != "waiting" and now - self.last_at(state) > SILENT_SECONDS
+        found = {
+            "silent": is_silent and not has_live_children,
+            "loop": self.is_loop,
+            "hot": self.rate(now) >= HOT_DOLLARS,
+            "retrying": self.is_retrying,
+            "overdue": is_late,
+        }
+        return [name for name, is_so in found.items() if is_so]

@@ -1,0 +1,270 @@
+"""One look at the journal for all readers of the stream, five times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from deputy.core.errors import StorageCorrupt, StorageError, StorageTooNew
+from deputy.engine.ports.queries import Cursor
+from deputy.interfaces.safe_text import print_error
+from deputy.interfaces.web.board import Board, Frame, Position, new_server_name, read_position
+from deputy.journal.home import JOURNAL
+from deputy.processes.outgoing import outgoing_json
+from deputy.stores import open_queries
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from deputy.engine.ports.queries import Queries
+    from deputy.interfaces.web.jobs import Jobs
+
+LOOK_SECONDS = 0.2
+BEAT_SECONDS = 5.0
+_REOPEN_SECONDS = 2.0
+_MOST_UNREAD = 2000
+_T = TypeVar("_T")
+ALWAYS = 1 << 62
+"""The look of frames that a reader gets in any case."""
+RESET = Frame("reset", b"{}", ALWAYS)
+
+
+class NoJournal(Exception):
+    """There is no journal to read."""
+
+
+class JournalProblem(NamedTuple):
+    """Why the journal cannot be read, or only in part."""
+
+    state: str
+    """`none`, `damaged`, `newer` or `failed`; `ok` if there is no problem."""
+    message: str = ""
+    remedy: str = ""
+
+
+class ReaderThread:
+    """A connection to the journal and the only thread that uses it."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self._home = home
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._queries: Queries | None = None
+        self._inode = 0
+        self.problem = JournalProblem("ok")
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """The result of work in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def read(self, work: Callable[[Queries], _T]) -> _T:
+        """The result of work with the queries; NoJournal if there is no journal."""
+        return await self.run(lambda: work(self.opened()))
+
+    def opened(self) -> Queries:
+        """The queries, in the thread; opened again when the file was replaced."""
+        inode = self._file()
+        if self._queries is not None and inode != self._inode:
+            self._close()
+        if self._queries is None:
+            self._queries, self._inode = self._open(), inode
+        return self._queries
+
+    def is_current(self) -> bool:
+        """Whether the open journal is still the one in the home."""
+        return self._queries is not None and self._file() == self._inode
+
+    def _file(self) -> int:
+        with suppress(OSError):
+            return (self._home / JOURNAL).stat().st_ino
+        return 0
+
+    def _open(self) -> Queries:
+        self.problem = JournalProblem("ok")
+        try:
+            queries = open_queries(self._home)
+        except StorageTooNew as error:
+            self.problem = JournalProblem("newer", print_error(error), error.remedy)
+            raise NoJournal from error
+        except StorageCorrupt as error:
+            self.problem = JournalProblem("damaged", print_error(error), error.remedy)
+            queries = self._open_damaged()
+        except StorageError as error:
+            self.problem = JournalProblem("failed", print_error(error), error.remedy)
+            raise NoJournal from error
+        if queries is None:
+            self.problem = JournalProblem("none", "There is no journal yet.", "Start a run.")
+            raise NoJournal
+        return queries
+
+    def _open_damaged(self) -> Queries | None:
+        try:
+            return open_queries(self._home, is_checked=False)
+        except StorageError as error:
+            raise NoJournal from error
+
+    def _close(self) -> None:
+        if self._queries is not None:
+            self._queries.close()
+            self._queries = None
+
+    async def close(self) -> None:
+        """Close the connection and end the thread."""
+        await self.run(self._close)
+        self._thread.shutdown(wait=False)
+
+
+class Reader:
+    """One open stream: the frames that it has not sent yet."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._frames: list[Frame] = []
+        self._come = asyncio.Event()
+        self._is_lost = False
+
+    def put(self, frames: list[Frame]) -> None:
+        """Add the frames that this reader gets."""
+        mine = [frame for frame in frames if not frame.run or frame.run == self.run]
+        if mine:
+            self._frames += mine
+            self._come.set()
+        if len(self._frames) > _MOST_UNREAD:
+            # Too slow: it reads the board again.
+            self._frames, self._is_lost = [], True
+
+    async def next(self) -> list[Frame]:
+        """The next frames; empty when there are none for some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEAT_SECONDS):
+                await self._come.wait()
+        self._come.clear()
+        if self._is_lost:
+            self._is_lost = False
+            return [RESET]
+        frames, self._frames = self._frames, []
+        return frames
+
+    def drop_until(self, look: int) -> None:
+        """Drop frames that another way has sent."""
+        self._frames = [frame for frame in self._frames if frame.look > look]
+
+
+class Feed:
+    """Follows the journal for all readers; it only looks while there is one."""
+
+    def __init__(self, home: Path, jobs: Jobs) -> None:
+        self.thread = ReaderThread(home, "feed")
+        self._jobs = jobs
+        self._board: Board | None = None
+        self._shown: Board | None = None
+        """The board that the readers know."""
+        self._readers: list[Reader] = []
+        self._opened_at = float("-inf")
+        self._is_asked = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            if not self._readers and not self._jobs.are_running:
+                self._is_asked.clear()
+                await self._is_asked.wait()
+            ended = [Frame("job", outgoing_json(job.form), ALWAYS) for job in self._jobs.poll()]
+            frames = await self.thread.run(self._look) if self._readers else []
+            for reader in self._readers:
+                reader.put([*frames, *ended])
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def wake(self) -> None:
+        """Look again: a job was started."""
+        self._is_asked.set()
+
+    # --- in the thread ------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Board | None:
+        """The board; None while there is no journal that can be read."""
+        if self._board is not None and self.thread.is_current():
+            return self._board
+        self._board = None
+        now = time.monotonic()
+        if now < self._opened_at + _REOPEN_SECONDS:
+            return None
+        self._opened_at = now
+        try:
+            self._board = Board(self.thread.opened(), new_server_name())
+        except NoJournal:
+            return None
+        except StorageError as error:
+            self._lost(error)
+        return self._board
+
+    def _lost(self, error: StorageError) -> None:
+        self._board = None
+        self.thread.problem = JournalProblem("damaged", print_error(error), error.remedy)
+
+    def _look(self) -> list[Frame]:
+        board = self._opened()
+        if board is not self._shown:
+            # Every reader of an earlier board reads the new one.
+            self._shown = board
+            return [RESET]
+        if board is None:
+            return []
+        board.watched = {reader.run for reader in self._readers if reader.run}
+        try:
+            return board.look()
+        except StorageError as error:
+            self._lost(error)
+            return []
+
+    # --- readers ------------------------------------------------------------------------------------------------------
+
+    async def board(self) -> bytes:
+        """The whole board as JSON, up to date."""
+        return await self.thread.run(self._whole)
+
+    def _whole(self) -> bytes:
+        board = self._opened()
+        if board is None:
+            empty = Position(Cursor(0, 0, 0), "none", 0).text
+            body = f'"cursor":"{empty}","now":{time.time():.3f},"fields":[],"runs":[],"waiting":[],"doing":{{}}'
+            return self._with_journal(body.encode())
+        if not self._readers:
+            board.look()
+        return self._with_journal(board.whole())
+
+    def _with_journal(self, body: bytes) -> bytes:
+        from deputy import __version__
+
+        damage = "" if self._board is None else self._board.queries.damage
+        problem = self.thread.problem
+        if damage and problem.state == "ok":
+            problem = JournalProblem("damaged", damage, "Run `deputy doctor --repair`.")
+        head = {"version": __version__, "journal": problem._asdict(), "jobs": self._jobs.forms()}
+        return b"%b,%b}" % (outgoing_json(head)[:-1], body)
+
+    async def stream(self, after: str, run: str) -> AsyncGenerator[list[Frame]]:
+        """Frames from a position on; an empty list is a sign of life."""
+        reader = Reader(run)
+        self._readers.append(reader)
+        self._is_asked.set()
+        try:
+            frames, look = await self.thread.run(lambda: self._caught_up(read_position(after)))
+            reader.drop_until(look)
+            yield frames
+            while True:
+                yield await reader.next()
+        finally:
+            self._readers.remove(reader)
+
+    def _caught_up(self, position: Position | None) -> tuple[list[Frame], int]:
+        board = self._opened()
+        if board is None:
+            return [], 0
+        if len(self._readers) == 1:
+            self._shown = board
+            board.look()
+        return board.catch_up(position), board.position.look

@@ -1,0 +1,279 @@
+"""What the routes answer: the same as the journal, redacted, in pages."""
+
+import asyncio
+import io
+import json
+import subprocess
+import zipfile
+
+from tests.support.scripts import call, talk, turn
+from tests.support.web_client import open_page
+
+from deputy.core.task import Task
+from deputy.engine.recover import shown_status
+from deputy.interfaces.web.board import FIELDS
+from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+
+SECRET = "sk-ant-api03-" + "Zq8" * 28
+TASK = Task(label="scout", prompt="Look around.")
+
+
+def field(row, name):
+    return row[FIELDS.index(name)]
+
+
+def repository(folder):
+    def git(*words):
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True, capture_output=True
+        )
+
+    git("init", "-q", "-b", "main")
+    (folder / "a.py").write_text("one\ntwo\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+
+
+def test_the_board_has_the_statuses_of_ps_and_the_totals_of_the_journal(house):
+    house.script(talk(turn("all is well"), times=2))
+    asyncio.run(house.delegate(TASK, Task(label="other", prompt="Look too.")))
+
+    async def main():
+        async with open_page(house.home) as client:
+            return await client.get("/api/board")
+
+    board = asyncio.run(main())
+    with SqliteQueries.open(house.home) as queries:
+        listed = list_runs(queries, ended=200)
+    assert board["fields"] == list(FIELDS)
+    assert {row[0]: field(row, "status") for row in board["runs"]} == {
+        one.state.run: shown_status(one) for one in listed
+    }
+    assert {row[0]: field(row, "input") for row in board["runs"]} == {
+        one.state.run: one.state.usage.input for one in listed
+    }
+    assert [field(row, "label") for row in board["runs"]] == ["delegate", "scout", "other"]
+    assert board["journal"]["state"] == "ok"
+
+
+def test_a_home_without_a_journal_and_then_with_one(house):
+    house.home.mkdir(mode=0o700)
+
+    async def main():
+        async with open_page(house.home) as client:
+            board = await client.get("/api/board")
+            assert board["journal"]["state"] == "none"
+            assert (await client.ask("GET", "/api/runs/x"))[0] == 503
+            async with client.follow(board["cursor"]) as stream:
+                house.script(talk(turn("all is well")))
+                await house.delegate(TASK)
+                await stream.until(lambda event, _: event == "reset")
+            return await client.get("/api/board")
+
+    assert len(asyncio.run(main())["runs"]) == 2
+
+
+def test_the_stream_shows_a_run_from_its_request_to_its_end(house):
+    house.script(talk(turn("I look at", call("Glob", pattern="*")), turn("all is well")))
+
+    async def main():
+        async with open_page(house.home) as client, house.open() as runtime:
+            board = await client.get("/api/board")
+            async with client.follow(board["cursor"]) as stream:
+                run = await house.begin(runtime, TASK)
+                statuses = []
+                while "completed" not in statuses:
+                    event, _, data = await stream.next()
+                    if event == "rows":
+                        statuses += [field(row, "status") for row in data["rows"] if field(row, "label") == "scout"]
+                return run
+
+    assert asyncio.run(main())
+
+
+def test_text_and_records_are_streamed_only_to_the_watchers_of_the_run(house):
+    house.script(talk(turn("first words", call("Glob", pattern="*")), turn("all is well " * 20, pace_seconds=0.05)))
+
+    async def main():
+        async with open_page(house.home) as client, house.open() as runtime:
+            top = await house.begin(runtime, TASK)
+            await house.until(lambda: any(one.event == "tool_call" for one in house.seen))
+            (child,) = await runtime.journal.descendants(top)
+            board = await client.get("/api/board")
+            async with client.follow(board["cursor"], child.run) as stream, client.follow(board["cursor"]) as other:
+                said = await stream.until(lambda event, _: event == "text")
+                heads = await stream.until(lambda event, data: event == "records" and data["run"] == child.run)
+                events = set()
+                while "completed" not in str(events):
+                    event, _, data = await other.next()
+                    events.add(event + (field(data["rows"][-1], "status") if event == "rows" else ""))
+                return said, heads, events
+
+    said, heads, events = asyncio.run(main())
+    assert said["piece"] in "first words" + "all is well " * 20
+    assert all(len(head) == 5 for head in heads["heads"])
+    assert not {"text", "records"} & events
+
+
+def test_one_run_has_everything_about_it_and_its_records_come_in_pages(house):
+    house.script(talk(turn("", call("Note", content="**seen** it"), call("Glob", pattern="*")), turn("all is well")))
+    outcome = house.one(TASK)
+
+    async def main():
+        async with open_page(house.home) as client:
+            run = outcome.session_id
+            whole = await client.get(f"/api/runs/{run}")
+            pages = [
+                await client.get(f"/api/runs/{run}/records?after={after}&limit=3&bodies=1")
+                for after in range(0, whole["seq"], 3)
+            ]
+            notes = await client.get(f"/api/runs/{run}/notes")
+            said = await client.get(f"/api/runs/{run}/transcript")
+            spans = await client.get(f"/api/tree/{whole['parent']}")
+            usage = await client.get("/api/usage")
+            assert (await client.ask("GET", f"/api/runs/{run}/records?after=-1"))[0] == 400
+            for path in ("", "/records", "/notes", "/transcript", "/diff", "/export.zip"):
+                assert (await client.ask("GET", f"/api/runs/sess_none{path}"))[0] == 404
+            return whole, pages, notes, said, spans, usage
+
+    whole, pages, notes, said, spans, usage = asyncio.run(main())
+    assert (whole["prompt"], whole["status"]) == ("Look around.", "completed")
+    assert whole["outcome"]["report"] == "all is well"
+    assert len(whole["turns_used"]) == 2
+    heads = [head for page in pages for head in page["heads"]]
+    assert [head[0] for head in heads] == list(range(1, whole["seq"] + 1))
+    assert [head[2] for head in heads] == [record.event.kind for record in house.records(outcome.session_id)]
+    assert [note[2] for note in notes["notes"]] == ["**seen** it"]
+    assert said["transcript"]["messages"][-1]["content"] == "all is well"
+    assert {span[0] for lane in spans["lanes"] for span in lane["spans"]} == {"model", "tool"}
+    assert usage["model"][0]
+
+
+def test_the_diff_of_a_worktree_comes_file_by_file_and_without_secrets(house):
+    repository(house.workspace)
+    house.script(
+        talk(
+            turn(
+                "",
+                call("Write", path="b.py", content=f"KEY = '{SECRET}'\nthree\n"),
+                call("Write", path=".env", content="A=1\n"),
+            ),
+            turn("", call("Edit", path="a.py", old="two", new="2")),
+            turn("done"),
+        )
+    )
+    outcome = house.one(Task(label="writer", prompt="Write.", tools=("Read", "Write", "Edit")))
+
+    async def main():
+        async with open_page(house.home) as client:
+            run = outcome.session_id
+            files = await client.get(f"/api/runs/{run}/diff")
+            patches = {
+                one["path"]: (await client.get(f"/api/runs/{run}/diff?path={one['path']}"))["patch"]
+                for one in files["files"]
+            }
+            return files, patches
+
+    house.workspace.joinpath("unrelated.txt").write_text("x")
+    files, patches = asyncio.run(main())
+    changed = {one["path"]: (one["added"], one["removed"]) for one in files["files"]}
+    assert (changed["a.py"], changed["b.py"]) == ((1, 1), (2, 0))
+    assert "-two\n+2" in patches["a.py"]
+    assert "+three" in patches["b.py"]
+    assert SECRET not in patches["b.py"]
+    assert patches.get(".env", "") == ""
+
+
+def test_an_export_is_a_zip_of_the_whole_tree(house):
+    house.script(talk(turn("all is well")))
+    outcome = house.one(TASK)
+
+    async def main():
+        async with open_page(house.home) as client:
+            top = (await client.get(f"/api/runs/{outcome.session_id}"))["parent"]
+            return top, await client.get(f"/api/runs/{top}/export.zip")
+
+    top, content = asyncio.run(main())
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        assert json.loads(archive.read(f"{top}/export.json"))["session_id"] == top
+    assert f"{top}/events.jsonl" in names
+    assert any(name.startswith(f"{top}/subagents/scout-") for name in names)
+
+
+def test_no_secret_is_in_any_response(house):
+    """A secret in the prompt, the label, tool arguments, results, notes, texts and the report."""
+    (house.workspace / "conf.txt").write_text(f"token={SECRET}\n")
+    house.script(
+        talk(
+            turn(f"key {SECRET}", call("Read", path="conf.txt"), call("Note", content=f"saw {SECRET}")),
+            turn(f"The key is {SECRET}."),
+        )
+    )
+    outcome = house.one(Task(label="use", prompt=f"Use {SECRET} now."))
+
+    async def main():
+        async with open_page(house.home) as client:
+            run = outcome.session_id
+            top = (await client.get(f"/api/runs/{run}"))["parent"]
+            bodies = [
+                await client.get(path)
+                for path in (
+                    "/api/board",
+                    "/api/usage",
+                    f"/api/tree/{top}",
+                    *(
+                        f"/api/runs/{one}{what}"
+                        for one in (run, top)
+                        for what in ("", "/records?bodies=1", "/records", "/notes", "/transcript")
+                    ),
+                )
+            ]
+            archive = zipfile.ZipFile(io.BytesIO(await client.get(f"/api/runs/{top}/export.zip")))
+            async with client.follow("0.0.0.x.0", run) as stream:
+                bodies.append((await stream.next())[2])
+            return bodies + [archive.read(name).decode() for name in archive.namelist()]
+
+    assert SECRET.encode() in b"".join(path.read_bytes() for path in house.home.glob("journal.db*"))
+    for body in asyncio.run(main()):
+        assert SECRET[:30] not in str(body)
+
+
+def test_a_damaged_journal_is_read_and_not_written(house):
+    house.script(talk(turn("all is well")))
+    house.one(TASK)
+    with SqliteQueries.open(house.home) as queries:
+        (run,) = [state.run for state in queries.ended(10) if state.parent]
+    import sqlite3
+
+    with sqlite3.connect(house.home / "journal.db") as connection:
+        connection.execute("UPDATE runs SET sum = x'00' WHERE run = ?", (run,))
+    connection.close()
+
+    async def main():
+        async with open_page(house.home) as client:
+            board = await client.get("/api/board")
+            return board, await client.get(f"/api/runs/{run}")
+
+    board, whole = asyncio.run(main())
+    assert board["journal"]["state"] == "damaged"
+    assert "its checksum does not fit" in board["journal"]["message"]
+    assert [field(row, "status") for row in board["runs"] if row[0] == run] == ["completed"]
+    assert whole["outcome"]["report"] == "all is well"
+
+
+def test_a_journal_of_a_newer_version_is_not_read(house):
+    house.script(talk(turn("all is well")))
+    house.one(TASK)
+    import sqlite3
+
+    with sqlite3.connect(house.home / "journal.db") as connection:
+        connection.execute("PRAGMA user_version = 9999")
+    connection.close()
+
+    async def main():
+        async with open_page(house.home) as client:
+            return await client.get("/api/board")
+
+    assert asyncio.run(main())["journal"]["state"] == "newer"
