@@ -220,3 +220,42 @@ def test_a_run_that_began_before_the_view_has_one_clock():
         progress = Progress(label="a", session_id="sess_a", **event)
         row = board.emit(progress, TEN)
         assert moment(row, progress, TEN) == pytest.approx(TEN - 2.3 + (0.1 if progress.event == "note" else 0.0))
+
+
+def test_the_latest_note_stays_below_a_running_subagent_while_there_is_room():
+    board = told(
+        {"event": "started", "label": "a"},
+        {"event": "started", "label": "b"},
+        {"event": "note", "label": "a", "content": "the first"},
+        {"event": "note", "label": "a", "content": "the\nsecond"},
+        {"event": "tool_call", "label": "b", "tool": "Note", "args": "its own"},
+        {"event": "note", "label": "b", "content": "its own"},
+        {"event": "text", "label": "a", "content": "and on"},
+        labels=("a", "b"),
+    )
+    shown = [text_of(spans) for spans in board.lines(TEN, 6)]
+    assert [one.partition(" 1")[0] for one in shown[1:5]] == [
+        "[a] … writing",
+        "  ✎ the second",
+        "[b] ✎ noted 9.0s",
+        "  ✎ its own",
+    ]
+    assert [text_of(spans)[:9] for spans in board.lines(TEN, 5)[1:3]] == ["[a] … wri", "[b] ✎ its"]
+    board.emit(Progress(event="completed", label="a", session_id="sess_a", status="completed"), TEN)
+    assert [text_of(spans)[:5] for spans in board.lines(TEN)[1:4]] == ["[a] ✓", "[b] ✎", "  ✎ i"]
+
+
+def test_a_model_that_all_subagents_have_is_named_once():
+    used = {"event": "tokens", "input": 5, "output": 5}
+    board = told(
+        {"event": "started", "label": "a"},
+        {"event": "started", "label": "b"},
+        {**used, "label": "a", "model": "anthropic:claude-sonnet-5-5"},
+    )
+    _, row, _, total = [text_of(spans) for spans in board.lines(TEN)]
+    assert "anthropic" not in row
+    assert total.endswith(" · anthropic:claude-sonnet-5-5")
+    board.emit(Progress(**used, label="b", model="ollama:qwen3", session_id="sess_b"), TEN)
+    _, *rows, total = [text_of(spans) for spans in board.lines(TEN)]
+    assert "anthropic" not in total
+    assert [row.split()[-1] for row in rows] == ["anthropic:claude-sonnet-5-5", "ollama:qwen3"]

@@ -24,6 +24,7 @@ Span = tuple[str, Tone]
 
 _ACTIVITY_WIDTH, _CALL_WIDTH, _MODEL_WIDTH = 80, 32, 60
 _INDENT = "  "
+_NOTE_MARK = "✎"
 _AFTER_END = ("started", "tokens", "completed")
 """The events that change the row of a subagent that has ended."""
 
@@ -47,6 +48,8 @@ class ProgressRow(Struct, frozen=True, kw_only=True):
     output: int = 0
     cost: float | None = 0.0
     model: str = ""
+    note: str = ""
+    """Its latest finding."""
     began: float | None = None
     ended: float | None = None
 
@@ -76,7 +79,9 @@ class ProgressTable:
         self.began: float | None = None
 
     def emit(self, progress: Progress, now: float) -> ProgressRow | None:
-        """Take in an event; returns the changed row, None for an event of other runs."""
+        """Take in an event; returns the changed row, None for an event of other runs, or a call that a note follows."""
+        if (progress.event, progress.tool) == ("tool_call", "Note"):
+            return None
         self.began = now if self.began is None else self.began
         place = self._place(progress)
         if place is None or (self.rows[place].is_over and progress.event not in _AFTER_END):
@@ -99,15 +104,25 @@ class ProgressTable:
     def lines(self, now: float, most: int | None = None) -> list[list[Span]]:
         """The lines: a heading, one line per subagent with its own subagents beneath it, and the total.
 
-        With at most `most` lines, running subagents are shown first, and the rest is counted.
+        A running subagent has its latest note below it. With at most `most` lines, notes are left out first; then
+        running subagents are shown first, and the rest is counted. A model that all have in
+        common is named once, in the total.
         """
         shown, left = self._tree(), 0
+        has_notes = most is None or len(shown) + sum(map(_shows_note, shown)) + 2 <= most
         if most is not None and len(shown) + 2 > most:
             by_need = sorted(range(len(shown)), key=lambda place: (shown[place].is_over, place))
             room = max(0, most - 3)
             shown, left = [shown[place] for place in sorted(by_need[:room])], len(shown) - room
+        models = {row.model for row in self.rows if row.is_used}
+        common = models.pop() if len(models) == 1 else ""
+        named: list[Span] = [(f" · {one_line(common, _MODEL_WIDTH)}", "quiet")] if common else []
+        body: list[list[Span]] = []
+        for each in shown:
+            row = structs.replace(each, model="") if common else each
+            body += _with_note(row, now) if has_notes and _shows_note(row) else [line(row, now)]
         more: list[list[Span]] = [[(f"… {left} more", "quiet")]] if left else []
-        return [[(heading(self.size), "plain")], *(line(row, now) for row in shown), *more, self._total(now)]
+        return [[(heading(self.size), "plain")], *body, *more, [*self.total(now), *named]]
 
     def _tree(self) -> list[ProgressRow]:
         """The rows in tree order: each before its subagents."""
@@ -156,7 +171,8 @@ class ProgressTable:
     def _number(self, label: str, place: int) -> int:
         return 1 + sum(row.label == label for row in self.rows[:place])
 
-    def _total(self, now: float) -> list[Span]:
+    def total(self, now: float) -> list[Span]:
+        """The last line: how many have ended and how, and what all of them used."""
         over = [row.status for row in self.rows if row.is_over]
         # `interrupted` is no outcome: the process died.
         words = (*OUTCOME_WORDS, "interrupted")
@@ -199,6 +215,16 @@ def line(row: ProgressRow, now: float) -> list[Span]:
     if row.model:
         spans.append((f" {one_line(row.model, _MODEL_WIDTH)}", "quiet"))
     return spans
+
+
+def _shows_note(row: ProgressRow) -> bool:
+    return bool(row.note) and not row.is_over
+
+
+def _with_note(row: ProgressRow, now: float) -> list[list[Span]]:
+    """The line of a subagent, and its latest note below it, where it stays while the subagent goes on."""
+    row = structs.replace(row, activity="noted") if row.mark == _NOTE_MARK else row
+    return [line(row, now), [(f"{_INDENT * (row.depth + 1)}{_NOTE_MARK} {row.note}", "quiet")]]
 
 
 def ending_mark(status: str) -> str:
@@ -248,7 +274,9 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             return _ended(row, progress, now)
         case _:
             mark, activity, tone = _activity(progress)
-            return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)
+            text = one_line(activity, _ACTIVITY_WIDTH)
+            note = text if progress.event == "note" else row.note
+            return structs.replace(row, mark=mark, activity=text, tone=tone, note=note)
 
 
 def _activity(progress: Progress) -> tuple[str, str, Tone]:
@@ -260,7 +288,7 @@ def _activity(progress: Progress) -> tuple[str, str, Tone]:
         case "tool_error":
             return "✗", tool_error_text(progress), "bad"
         case "note":
-            return "✎", content, "good"
+            return _NOTE_MARK, content, "good"
         case "thinking":
             return "…", "thinking", "good"
         case "text":

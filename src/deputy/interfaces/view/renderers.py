@@ -101,11 +101,7 @@ class LinesView(View):
         if progress.event == "started" and self._table.is_over:
             self._table, self._has_heading = ProgressTable(), False
         row = self._table.emit(progress, now)
-        if (
-            row is None
-            or progress.event in ("text", "thinking", "tokens")
-            or (progress.event, progress.tool) == ("tool_call", "Note")
-        ):
+        if row is None or progress.event in ("text", "thinking", "tokens"):
             return
         if progress.event == "tool_call" and progress.tool in _HANDS_ON:
             # A run that was suspended emits its call again when it resumes.
@@ -125,7 +121,7 @@ class LinesView(View):
             self._total()
 
     def _total(self) -> None:
-        _print(text_of(self._table.lines(time.monotonic())[-1]))
+        _print(text_of(self._table.total(time.monotonic())))
 
 
 class LiveView(View):
