@@ -1,55 +1,165 @@
-"""`make demo`: three subagents look at this repository from three sides, at the same time and live.
+"""`make demo`: three subagents review a small project, live; their process is killed, resumed, a question answered.
 
-No key, no network and no money: they are the offline scout, which searches and reads but asks no model.
+The model is scripted: a server on this machine speaks Anthropic's protocol and plays scripts/demo.json. The
+rest is real: tools, notes, journal, kill -9, resume, time limit.
 """
 
+import asyncio
+import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
-import tempfile
+import termios
+import time
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from deputy.core.model_script import read_script
+from deputy.testing import ProviderServer
 
 ROOT = Path(__file__).resolve().parent.parent
+PROJECT, SCRIPT, HOME = ROOT / "examples/bookshop", ROOT / "examples/scripts/demo.json", ROOT / "build/demo"
 DEPUTY = Path(sys.executable).with_name("deputy")
+KEPT = ("PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL")
+ANSWER = "30 days. The README is right."
+ENDINGS = {"security": "completed", "money": "completed", "tests": "partial"}
+NAMES = {"home": os.path.relpath(HOME, ROOT), "deputy": os.path.relpath(DEPUTY, ROOT)}
+HEARD, LOOK_SECONDS = 12, 1.0
+"""How many events of an answer arrive before the silence, and how long the picture stands before the kill."""
 
-SIDES = {
-    "safety": "Which paths does the workspace refuse, symlink and parent folders among them?",
-    "durability": "How does the journal survive a crash, and who resumes an interrupted run?",
-    "limits": "Where is the deadline of a child inherited, and the budget reserved?",
-}
+TITLE = """
+[bold]Three subagents review examples/bookshop, a small project with real mistakes.[/]
+Scripted: what the model says, and what the person answers. No key, no network.
+Real: the tools, the notes, the journal, kill -9, resume and the time limit.
+"""
+KILLED = """
+[bold red]kill -9 {pid}[/]  The process is gone, in the middle of {again} model calls.
+The journal has all that was finished, so another process continues from there:
+"""
+BLOCKED = """
+[bold]money[/] still waits for a person. Its answer may come from any terminal:
+"""
+SUMMARY = """
+[bold]What happened[/]
+  [green]✓[/] security  completed, though its process was killed during an answer
+  [green]✓[/] money     completed, after a person had answered its question
+  [yellow]⚠[/] tests     partial: its 15 s were over, and it handed in what it had
+  {requests} model calls; {again} of them twice, because kill -9 had cut them off.
+  ${cost:.2f} at the prices of Claude Sonnet 5.5, had the model been real.
 
-NEXT = f"""
-Three commands to try next:
+[bold]Look at it[/]
+  export DEPUTY_HOME={home}  [dim]# the journal of this demo[/]
+  {deputy} show {call}
+  {deputy} transcript {money}
 
-  {DEPUTY.relative_to(ROOT)} doctor
-      which model would be asked here, and what to set for a real one
-  {DEPUTY.relative_to(ROOT)} delegate -t "mine=Where are secrets redacted?"
-      your own question; add -t for each further subagent
-  {DEPUTY.relative_to(ROOT)} run "What does the guard refuse?"
-      a parent agent with all tools, which asks before it changes anything; needs a model
+[bold]Try it on your own code[/], in a new terminal
+  {deputy} doctor  [dim]# which model is used here, and what to set[/]
+  {deputy} ask "Where are passwords checked?"
+  {deputy} delegate "Find slow code" "Find dead code"
 """
 
 
 def main() -> int:
-    print(f"Three subagents look at this repository.\n{__doc__.splitlines()[2]}\n", flush=True)
-    tasks = [part for label, prompt in SIDES.items() for part in ("-t", f"{label}={prompt}")]
-    command = [
-        DEPUTY,
-        "delegate",
-        *tasks,
-        "--model",
-        "offline:scout",
-        "--workspace",
-        "src",
-        "--concurrency",
-        "3",
-        "--yes",
-    ]
-    with tempfile.TemporaryDirectory(prefix="deputy-demo-") as home:
-        code = subprocess.run(command, cwd=ROOT, env={**os.environ, "DEPUTY_HOME": home}, check=False).returncode
-    if code == 0:
-        print(NEXT)
-    return code
+    shutil.rmtree(HOME, ignore_errors=True)
+    (HOME / "home").mkdir(parents=True)
+    script, silence = read_script(SCRIPT.read_bytes(), str(SCRIPT)), Silence()
+    with ProviderServer(script, faults={"falls_silent": silence}, strict=False) as provider:
+        try:
+            return Demo(provider, silence).play()
+        except KeyboardInterrupt:
+            return 130
+
+
+class Silence:
+    """A fault of the model: it streams the beginning of an answer, then nothing."""
+
+    count = 0
+
+    async def __call__(self, exchange: Any, events: list[bytes]) -> None:
+        """Answer one request."""
+        await exchange.begin()
+        for event in events[:HEARD]:
+            await exchange.send(event)
+            await asyncio.sleep(0.06)
+        self.count += 1
+        while await exchange.pause(0.1):
+            pass
+
+
+class Demo:
+    """The commands of the demo, over one journal and one scripted provider."""
+
+    def __init__(self, provider: ProviderServer, silence: Silence) -> None:
+        self._provider, self._silence = provider, silence
+        self._events = HOME / "events.jsonl"
+        # Your own configuration, keys and proxies are left out.
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        own = {"HOME": str(HOME / "home"), "DEPUTY_HOME": str(HOME), "DEPUTY_MODEL": "sonnet"}
+        self._environ = {**kept, **provider.environ, **own}
+
+    def play(self) -> int:
+        """Run the commands, then say what they did; 1 if that is not what this demo is about."""
+        say(TITLE)
+        killed = self._delegate_until_killed()
+        ids, again = self._session_ids(), self._silence.count
+        say(KILLED.format(pid=killed, again=again))
+        self._start("resume", ids["call"]).wait()
+        say(BLOCKED)
+        self._start("resume", ids["money"], "--answer", ANSWER).wait()
+
+        shown = json.loads(subprocess.check_output([DEPUTY, "show", ids["call"], "--json"], env=self._environ))
+        statuses = {child["label"]: child["status"] for child in shown["children"]}
+        if statuses != ENDINGS:
+            say(f"The demo did not go as planned: {statuses}. On a very busy machine, try again.")
+            return 1
+        say(
+            SUMMARY.format(requests=len(self._provider.asked), again=again, cost=shown["usage"]["cost"], **ids, **NAMES)
+        )
+        return 0
+
+    def _delegate_until_killed(self) -> int:
+        """Start the subagents; kill their process when one waits for a person, the others for the rest of an answer."""
+        modes = termios.tcgetattr(sys.stderr) if sys.stderr.isatty() else None
+        child = self._start("delegate", "--tasks", "tasks.json", "--yes", unseen=("--events", str(self._events)))
+        while child.poll() is None and not self._is_moment():
+            time.sleep(0.05)
+        if child.poll() is not None:
+            sys.exit("The demo ended before its time: see the message above.")
+        time.sleep(LOOK_SECONDS)
+        child.kill()
+        child.wait()
+        if modes is not None:
+            # The live view had hidden the cursor, and what is typed.
+            sys.stderr.write("\n\x1b[?25h")
+            sys.stderr.flush()
+            termios.tcsetattr(sys.stderr, termios.TCSADRAIN, modes)
+        return child.pid
+
+    def _is_moment(self) -> bool:
+        """Whether one asks and the others hang; on a slow machine the time of `tests` may be over already."""
+        seen = self._events.read_bytes() if self._events.exists() else b""
+        return b'"blocked"' in seen and self._silence.count + seen.count(b'"partial"') >= 2
+
+    def _start(self, *arguments: str, unseen: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+        say(f"[dim]$[/] [bold cyan]deputy {shlex.join(arguments)}[/]")
+        command = [DEPUTY, *arguments, *unseen]
+        # Without a keyboard, a question ends a subagent as blocked.
+        return subprocess.Popen(command, cwd=PROJECT, env=self._environ, stdin=subprocess.DEVNULL)
+
+    def _session_ids(self) -> dict[str, str]:
+        events = [json.loads(line) for line in self._events.read_text("utf-8").splitlines()]
+        ids = {event["label"]: event["session_id"] for event in events if event["event"] == "started"}
+        return {**ids, "call": events[0]["session_id"]}
+
+
+def say(text: str) -> None:
+    """Print a text with markup; colours only at a terminal."""
+    Console(highlight=False, soft_wrap=True).print(text)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""A small order service: the sample project of Deputy's demo."""
