@@ -21,6 +21,9 @@ _WORDS = rf"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]{{0,{MOST_HIDDEN}}}"
 _COMMAND = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
 _ESCAPED = r"\x1b[ -/]{0,8}"
 _HEX = "[0-9a-fA-F]"
+_SHOWN = bytes((*b"\t\n", *range(0x20, 0x7F)))
+_ESCAPES = ("\\x", "\\u", "\\U")
+"""The beginnings of escaped characters."""
 _QUOTED_ESCAPE = "(?:x|u00|U000000)1[bB]"
 """The escape character, escaped itself, after its backslash."""
 _QUOTED_STRING = rf"{_QUOTED_ESCAPE}[\]PX^_][^\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]{{0,{MOST_HIDDEN}}}+"
@@ -45,7 +48,7 @@ def unsplit(text: str) -> str:
 
 def unseen(text: str) -> list[Match[str]]:
     """What `unsplit` removes, in order; see `has_text`."""
-    if is_visible(text):
+    if _is_plain_ascii(text) and not any(begun in text for begun in _ESCAPES):
         return []
     pattern = _invisible() if _unseen().search(text) else _quoted()
     return [found for found in pattern.finditer(text) if _is_unseen(found)]
@@ -58,10 +61,12 @@ def unfinished(text: str) -> int:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a text is plain ASCII without backslashes: `unsplit` removes nothing from it."""
-    if not text.isascii() or "\\" in text:
-        return False
-    return text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
+    """Whether `unsplit` removes nothing from a text, whatever follows it: plain ASCII without backslashes."""
+    return "\\" not in text and _is_plain_ascii(text)
+
+
+def _is_plain_ascii(text: str) -> bool:
+    return text.isascii() and not text.encode().translate(None, _SHOWN)
 
 
 def has_text(found: Match[str]) -> bool:

@@ -9,7 +9,7 @@ import time
 from urllib.parse import quote, quote_plus
 
 import pytest
-from tests.core.redaction.samples import made_up, vendor_keys
+from tests.core.redaction.samples import FORMS, made_up, vendor_keys
 
 from deputy.core.redaction import MARK, Redactor, known_secrets
 from deputy.core.visible_text import escaped_invisible
@@ -269,3 +269,16 @@ def test_a_placeholder_of_many_letters_takes_no_longer_than_its_length() -> None
 
     cost(8)
     assert min(cost(120) for _ in range(2)) <= 24 * max(min(cost(30) for _ in range(3)), 0.001)
+
+
+@pytest.mark.rule("redact.simple")
+def test_after_much_text_the_same_is_hidden() -> None:
+    busy = Redactor()
+    busy.redact("many words " * 30_000)
+    texts = [
+        *(key for _, key in vendor_keys()),
+        *(form.format(name="password", value=made_up(16)) for form in FORMS.values()),
+    ]
+    texts += ["curl -su me:made-up-word x", "no secret here", "pass", "sub-agent", "caf\u00e9 token=made-up-word"]
+    assert [busy.redact(text) for text in texts] == [PLAIN.redact(text) for text in texts]
+    assert MARK in busy.redact(texts[0])

@@ -160,7 +160,7 @@ TRIGGERS = (
     *(f"{sign}{name}=" for sign in ("?", "&", ";") for name in _QUERY),
 )  # fmt: skip
 """What starts a form, in lower case."""
-TRIGGER_PATTERNS = (r"-[fgiklnosv]{1,4}u(?=[ \"'\\])",)
+TRIGGER_PATTERNS = (r"-[fgiklnosv]{1,4}u[ \"'\\]",)
 
 
 def find_form(text: str, at: int) -> Found | None:

@@ -18,20 +18,29 @@ if TYPE_CHECKING:
 _ESCAPES = ("\\u", "\\/", "\\r", "\\b", "\\f")
 """Escapes in JSON of a plain or an invisible character."""
 
+_MANY = 256 * 1024
+"""After so many characters it is worth loading a faster engine."""
+
 
 class Redactor:
     """Replaces secrets by a mark: known values, vendor keys, private keys, and named values."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = KnownValues(known)
+        self._scanned = 0
 
     def redact(self, text: str, *, is_cut: bool = False) -> str:
         """The text without its secrets; of a text that is cut, without an end that may be half of one."""
         return self.stream().feed(text, final=not is_cut) if is_cut or self._may_change(text) else text
 
     def _may_change(self, text: str) -> bool:
+        self._scanned += len(text)
+        is_one_of_many = self._scanned > _MANY
         # A sequence for the terminal may have a secret inside.
-        return any(may_hold_secret(one) or self._known.spans(one) for one in {text, unsplit(text)})
+        return any(
+            may_hold_secret(one, is_one_of_many=is_one_of_many) or self._known.spans(one)
+            for one in {text, unsplit(text)}
+        )
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
