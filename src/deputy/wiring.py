@@ -22,6 +22,7 @@ from deputy.engine.call import DELEGATE
 from deputy.engine.dispatch import run_workflow
 from deputy.engine.ports.subtask_services import Subtasks
 from deputy.engine.services import Services
+from deputy.engine.timeouts import SharedTimer
 from deputy.engine.worktree import keep_worktree
 from deputy.journal import home, transcript
 from deputy.journal.retention import prune_expired
@@ -151,6 +152,7 @@ async def open_runtime(
             thinking=opened.thinking,
             windows=windows or {},
             files=parts.files,
+            timer=parts.timer,
             worktrees=_worktrees(parts),
             backends=backends,
             idle_seconds=parts.effective.idle_seconds,
@@ -195,6 +197,7 @@ class _RuntimeParts:
         self.private = (self.folder, *map(Path, options.private))
         self.redactor = process_redactor()
         self.files = WorkspaceFiles(self.workspace, self.folder, self.redactor)
+        self.timer = SharedTimer()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -277,7 +280,7 @@ def _toolboxes(parts: _RuntimeParts, own: Sequence[Tool], servers: McpServers) -
 
         place = Workspace(root or parts.workspace, grant, private=parts.private, main=parts.workspace)
         standard = standard_tools(place, parts.environment, slots=slots, run_seconds=seconds.get("Run"))
-        return Toolbox((*standard, *own, *served), grant, seconds)
+        return Toolbox((*standard, *own, *served), grant, seconds, parts.timer)
 
     return lambda grant, root: open_tools(servers.tools(), grant, root)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -26,24 +27,25 @@ class PacedProgress:
         """By kind, in the order of their latest events."""
         self._texts: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._seconds = 0.0
+        self._passed_at = -inf
 
     def emit(self, progress: Progress) -> None:
         """Pass an event on, now or soon."""
         if progress.event not in _PACED:
             self.flush()
             self._pass_on(progress)
-        elif self._timer is None:
-            self._wait(is_text=progress.event == "text")
-            self._pass_on(progress)
-        else:
-            if progress.event == "text":
-                self._texts.append(progress.content or "")
-                if self._seconds > TEXT_SECONDS:
-                    self._timer.cancel()
-                    self._wait(is_text=True)
-            self._held.pop(progress.event, None)
-            self._held[progress.event] = progress
+            return
+        if progress.event == "text":
+            self._texts.append(progress.content or "")
+        self._held.pop(progress.event, None)
+        self._held[progress.event] = progress
+        loop = asyncio.get_running_loop()
+        due = self._passed_at + (TEXT_SECONDS if self._texts else COUNT_SECONDS)
+        if due <= loop.time():
+            self._pass_held()
+        elif self._timer is None or due < self._timer.when():
+            self._stop_timer()
+            self._timer = loop.call_at(due, self._pass_held)
 
     def flush(self) -> None:
         """Pass on what is held back."""
@@ -54,16 +56,15 @@ class PacedProgress:
     def close(self) -> None:
         """Pass on what is held back, and stop the timer."""
         self.flush()
+        self._stop_timer()
+
+    def _pass_held(self) -> None:
+        self._stop_timer()
+        if self._held:
+            self._passed_at = asyncio.get_running_loop().time()
+            self.flush()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _wait(self, *, is_text: bool) -> None:
-        self._seconds = TEXT_SECONDS if is_text else COUNT_SECONDS
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._due)
-
-    def _due(self) -> None:
-        self._timer = None
-        if self._held:
-            self._wait(is_text="text" in self._held)
-            self.flush()

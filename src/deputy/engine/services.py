@@ -62,6 +62,7 @@ class Services:
         max_cost: Callable[[str, int, int], float | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],
+        timer: SharedTimer | None = None,
         files: Files,
         worktrees: Worktrees | None = None,
         backends: Backends | None = None,
@@ -100,7 +101,7 @@ class Services:
         self.flow_tools = flow_tools
         self.subtasks = subtasks
         self.scripts = scripts
-        self.timer = SharedTimer()
+        self.timer = timer or SharedTimer()
         self._read_nested = nested
         self.before_run = before_run
         """Called in order before each run works; an outcome ends the run."""

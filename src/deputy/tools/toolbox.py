@@ -24,10 +24,16 @@ _GRACE_SECONDS = 5
 class Toolbox:
     """Tools limited to a grant. Not advertising a tool is no permission check: `run` checks again."""
 
-    def __init__(self, tools: Iterable[Tool], grant: Grant, seconds: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        grant: Grant,
+        seconds: Mapping[str, float] | None = None,
+        timer: SharedTimer | None = None,
+    ) -> None:
         self._seconds = seconds or {}
         """Time limits that override those of the tools."""
-        self._timer = SharedTimer()
+        self._timer = timer or SharedTimer()
         allowed = grant.tools | ALWAYS_GRANTED
         every = {tool.name: tool for tool in tools}
         self._granted = {name: tool for name, tool in every.items() if name in allowed}
