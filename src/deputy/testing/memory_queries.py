@@ -67,6 +67,14 @@ class MemoryQueries:
         ended = sorted((state for state in self._states() if not state.is_live), key=lambda state: -state.last_at)
         return sorted(ended[:limit], key=_age)
 
+    def ids(self) -> list[str]:
+        """The ids of all runs."""
+        return [state.run for state in self._states()]
+
+    def labelled(self, label: str) -> list[State]:
+        """The runs with this label."""
+        return [state for state in self._states() if state.label == label]
+
     def tree(self, root: str) -> list[State]:
         """All runs of a root session."""
         return [state for state in self._states() if _root(state) == root]

@@ -146,6 +146,9 @@ async def runs_are_found_by_their_status_and_their_tree(store: Store) -> None:
             assert [state.run for state in queries.blocked()] == [OTHER]
             assert {state.run for state in queries.ended(10)} == {CHILD, OTHER}
             assert [state.run for state in queries.ended(1)] == [OTHER]
+            assert set(queries.ids()) == {ROOT, CHILD, OTHER}
+            assert [state.run for state in queries.labelled(CHILD)] == [CHILD]
+            assert queries.labelled(CHILD[:-1]) == []
             assert [state.run for state in queries.tree(ROOT)] == [ROOT, CHILD]
             assert [state.run for state in queries.children(ROOT)] == [CHILD]
             assert [state.run for state in queries.descendants(ROOT)] == [CHILD]

@@ -1,4 +1,5 @@
 import io
+import json
 import math
 import os
 import sys
@@ -6,10 +7,38 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from tests.support.command_house import entries
+from tests.support.scripts import talk, turn
 
 from deputy.core.errors import UsageError
 from deputy.core.limits import Budget
-from deputy.interfaces.cli.console import RunOptions, read_source, read_text, with_run_options
+from deputy.interfaces.cli import COMMANDS, deputy
+from deputy.interfaces.cli.console import RunOptions, _find_run, read_source, read_text, with_run_options
+
+
+@pytest.mark.rule("ids.short")
+def test_every_command_that_takes_a_run_takes_short_ids_labels_and_last(house):
+    model = house.script("s", talk(turn("Here."), times=2))
+    for question in ("Where is light?", "Where is light?"):
+        assert house.run("ask", question, "--model", model).returncode == 0
+    first, second = (entry["session_id"] for entry in entries(house))
+    assert json.loads(house.run("show", second[-6:-2], "--json").stdout)["session_id"] == second
+    assert json.loads(house.run("pin", "last", "--json").stdout)["session_id"] == second
+    ambiguous = house.run("transcript", "where-light")
+    assert ambiguous.returncode == 2
+    assert f"it means several runs; give more of the id:\n  {first}  completed  where-light\n" in ambiguous.stderr
+    assert house.run("cancel", "nothing").returncode == 3
+    taking = [name for name in COMMANDS if "ID" in named(deputy.get_command(click.Context(deputy), name))]
+    assert set(taking) >= {"show", "transcript", "export", "pin", "watch", "resume", "cancel", "approve"}
+    for name in taking:
+        command = deputy.get_command(click.Context(deputy), name)
+        [argument] = [one for one in command.params if isinstance(one, click.Argument) and one.name == "run"]
+        assert argument.callback is _find_run, name
+
+
+def named(command) -> set[str]:
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    return {str(one.metavar).strip("[]") for one in arguments}
 
 
 def test_a_file_is_read_whole(tmp_path):

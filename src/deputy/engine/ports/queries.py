@@ -189,6 +189,14 @@ class Queries(Protocol):
         """The runs that ended last, oldest first."""
         ...
 
+    def ids(self) -> list[str]:
+        """The ids of all runs."""
+        ...
+
+    def labelled(self, label: str) -> list[State]:
+        """The runs with this label, oldest first."""
+        ...
+
     def tree(self, root: str) -> list[State]:
         """All runs of a root session, oldest first."""
         ...

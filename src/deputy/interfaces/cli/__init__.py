@@ -18,6 +18,8 @@ from deputy.interfaces.safe_text import print_error, safe_message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from click.shell_completion import CompletionItem
+
 SECTIONS = {
     "Delegate": {
         "ask": "Ask one subagent a question, and print its answer.",
@@ -62,6 +64,7 @@ SECTIONS = {
         "templates": "List, match and check subtask templates.",
         "detect": "Show the delegation requests in a text; run nothing.",
         "check-return": "Check a subagent's return against the contract.",
+        "completion": "Print the completion script of a shell.",
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
@@ -72,6 +75,9 @@ _MODULES = {
     "task": ("task", "todo"),
 }
 """The modules with several commands; any other module is named after its command."""
+
+COMPLETE_VARIABLE = "_DEPUTY_COMPLETE"
+"""Set by the completion script of a shell."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -93,6 +99,13 @@ class _LazyGroup(click.Group):
         found = next((module for module, names in _MODULES.items() if cmd_name in names), None)
         module = import_module(f"deputy.interfaces.cli.commands.{found or cmd_name.replace('-', '_')}")
         return module.command if found is None else module.COMMANDS[cmd_name]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -166,8 +179,12 @@ def deputy(context: click.Context, verbose: int, log_level: str | None) -> None:
 def main() -> None:
     """Run the command line; an expected error becomes one line and an exit code."""
     open_streams()
+    if COMPLETE_VARIABLE in os.environ:
+        from deputy.interfaces.cli.commands.completion import register
+
+        register()
     try:
-        deputy.main(prog_name="deputy")
+        deputy.main(prog_name="deputy", complete_var=COMPLETE_VARIABLE)
     except KeyboardInterrupt:
         sys.exit(130)
     except UsageError as error:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.core.limits import IN_DOLLARS, MAX_COST, Budget
 from deputy.core.request import ALLOWABLE
+from deputy.interfaces.cli.completers import complete_model, complete_run
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import outgoing_json, plain, terminal_width
 
@@ -65,7 +66,14 @@ def _read_names(_context: click.Context, _option: click.Parameter, text: str | N
 
 
 _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "model": (("--model",), {"metavar": "M", "help": "provider:model or an alias; a task's own model wins."}),
+    "model": (
+        ("--model",),
+        {
+            "metavar": "M",
+            "shell_complete": complete_model,
+            "help": "provider:model or an alias; a task's own model wins.",
+        },
+    ),
     "workspace": (("--workspace",), {"default": ".", "type": _DIRECTORY, "help": "The folder that subagents see."}),
     "budget": (
         ("--budget",),
@@ -177,6 +185,21 @@ def with_run_options(*names: str, **texts: str) -> Callable[[Callable[..., Any]]
         return command
 
     return decorate
+
+
+def run_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the argument `run`: an id, the beginning of its random part, a label, or `last`."""
+    metavar = "ID" if required else "[ID]"
+    return click.argument("run", metavar=metavar, required=required, callback=_find_run, shell_complete=complete_run)
+
+
+def _find_run(context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    if name is None or name.startswith("sess_") or context.resilient_parsing:
+        return name
+    from deputy.interfaces.run_names import find_run
+
+    with read_journal() as queries:
+        return name if queries is None else find_run(queries, name)
 
 
 def log_observer() -> Observer | None:

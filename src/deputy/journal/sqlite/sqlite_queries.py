@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import json
+
 from deputy.core.errors import StorageCorrupt
 from deputy.core.events import AdmissionRefused, Record, Returned
 from deputy.core.state import State, apply
@@ -252,6 +254,12 @@ class SqliteQueries:
     def ids(self) -> list[str]:
         """The ids of all runs."""
         return [row[0] for row in self._rows("SELECT run FROM runs")]
+
+    def labelled(self, label: str) -> list[State]:
+        """The runs with this label, oldest first."""
+        part = b'"label":' + json.encode(label)
+        found = self._states("SELECT run, state, sum FROM runs WHERE instr(state, ?)", part)
+        return [state for state in found if state.label == label]
 
     def pinned(self) -> set[str]:
         """The pinned runs."""

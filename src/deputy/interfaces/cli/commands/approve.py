@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.console import NOTHING_FOUND, Console, warn, with_console
+from deputy.interfaces.cli.console import NOTHING_FOUND, Console, run_argument, warn, with_console
 from deputy.interfaces.nesting import refuse_below_run
 from deputy.interfaces.safe_text import print_error
 
@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.05
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", metavar="ID")
+@run_argument()
 @click.option("--digest", default="", metavar="SHA256", help="Approve the call with this digest (64 hex digits).")
 @click.option("--key", default="", metavar="KEY", help="The question to answer, when the run has several.")
 @click.option("--deny", is_flag=True, help="Deny it; needs no digest.")

@@ -10,6 +10,7 @@ import click
 
 from deputy.core.errors import Unquoted, UsageError
 from deputy.core.task import Task, label_of
+from deputy.interfaces.cli.completers import complete_agent
 from deputy.interfaces.cli.console import (
     Console,
     RunOptions,
@@ -52,7 +53,9 @@ Exit codes:
 @click.argument("words", nargs=-1, metavar="[QUESTION]")
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the last question of this workspace.")
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before the question.")
-@click.option("--agent", metavar="NAME", help="The agent that answers; `deputy agents` lists them.")
+@click.option(
+    "--agent", metavar="NAME", shell_complete=complete_agent, help="The agent that answers; `deputy agents` lists them."
+)
 @with_run_options("model", "workspace", "budget", "timeout", "no_fallback", "no_inline", "events")
 @with_console("Print the outcome as JSON.")
 def command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.engine.call import DELEGATE
-from deputy.interfaces.cli.console import CANCELLED, NOTHING_FOUND, Console, warn, with_console
+from deputy.interfaces.cli.console import CANCELLED, NOTHING_FOUND, Console, run_argument, warn, with_console
 from deputy.interfaces.cli.outcome_output import show_outcome
 from deputy.interfaces.cli.runner import run_command, until_done
 
@@ -32,7 +32,7 @@ _NOT_YET = 1
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", metavar="ID")
+@run_argument()
 @with_console("Print the outcome as JSON.")
 def command(console: Console, run: str) -> int:
     """Stop a run and everything below it."""

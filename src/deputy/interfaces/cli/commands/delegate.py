@@ -13,6 +13,7 @@ from deputy.core.errors import BadFields, Unquoted, UsageError
 from deputy.core.fallback import cannot_spawn
 from deputy.core.request import READ_ONLY_TOOLS
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, label_of, read_call
+from deputy.interfaces.cli.completers import complete_agent
 from deputy.interfaces.cli.console import (
     CANCELLED,
     REJECTED,
@@ -77,7 +78,12 @@ Exit codes:
 @click.option("-t", "--task", "given", multiple=True, metavar="[LABEL=]PROMPT", help="A task with a label of its own.")
 @click.option("--tasks", "file", metavar="FILE|-", help="Read tasks from a JSON file.")
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before each prompt given here.")
-@click.option("--agent", metavar="NAME", help="The agent for the prompts given here; `deputy agents` lists them.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agent,
+    help="The agent for the prompts given here; `deputy agents` lists them.",
+)
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")

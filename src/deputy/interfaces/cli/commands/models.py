@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct, structs
 
+from deputy.interfaces.cli.completers import complete_provider
 from deputy.interfaces.cli.console import Console, counted, fitted, with_console
 from deputy.models.catalog import ModelEntry, ResolvedName, read_catalog
 from deputy.models.server_models import ServerList, list_servers
@@ -45,7 +46,7 @@ class _Listed(Struct, frozen=True):
 
 
 @click.command(epilog=EPILOG)
-@click.argument("provider", required=False)
+@click.argument("provider", required=False, shell_complete=complete_provider)
 @with_console()
 def command(console: Console, provider: str | None) -> None:
     """Ask providers for their models."""

@@ -11,6 +11,7 @@ import click
 from deputy.core.errors import StorageError
 from deputy.core.events import APPROVAL
 from deputy.interfaces.cli.console import Console, note, open_journal, show, show_json, warn, with_console
+from deputy.interfaces.run_names import short_ids
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import count, elapsed, one_line_at, terminal_width
 
@@ -31,8 +32,9 @@ _LEAST_ROOM = 16
 def command(console: Console, everything: bool) -> None:
     """List runs that are active, waiting or interrupted.
 
-    The list includes runs that ended with a question: they wait for a person. LEFT is the time until the deadline; IN
-    and OUT are tokens. Tokens and COST include the subagents of a run.
+    The list includes runs that ended with a question: they wait for a person. Every command takes the short ID, a label
+    that only one run has, or `last`; --json has whole ids. LEFT is the time until the deadline; IN and OUT are tokens.
+    Tokens and COST include the subagents of a run.
     """
     from deputy.journal.registry import entry_dict, list_runs
 
@@ -43,29 +45,30 @@ def command(console: Console, everything: bool) -> None:
             now = queries.now()
         statuses = [] if queries is None else list_runs(queries, ended=_ENDED if everything else 0)
         ready = set[tuple[str, str]]() if queries is None else set(queries.addressed())
+        short = {} if queries is None else short_ids(queries.ids())
     entries = [entry_dict(status, now) for status in statuses]
     if console.as_json:
         show_json({"delegations": entries})
     elif statuses:
         levels = _levels(statuses)
         rows = zip(statuses, entries, strict=True)
-        show(_table([_row(one, entry, levels[one.state.run], now) for one, entry in rows]))
-        _print_remedies(statuses, ready)
+        show(_table([(short[one.state.run], *_row(one, entry, levels[one.state.run], now)) for one, entry in rows]))
+        _print_remedies(statuses, ready, short)
     else:
         note("No runs yet." if everything else "No active runs; --all also lists those that ended.")
 
 
-def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]]) -> None:
+def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]], short: dict[str, str]) -> None:
     """Print how to answer the first question and approval, and how to resume a run that was answered."""
     answered = {run for run, _ in ready}
     asking = [status.state for status in statuses if status.state.run not in answered]
-    if words := [state.run for state in asking if _waits_for_words(state)]:
+    if words := [short[state.run] for state in asking if _waits_for_words(state)]:
         note(f'To answer: deputy resume {words[0]} --answer "…"')
-    if approvals := [state.run for state in asking if _waits_for_approval(state)]:
+    if approvals := [short[state.run] for state in asking if _waits_for_approval(state)]:
         note(f"To approve or deny: deputy approve {approvals[0]}")
     left = [one.state for one in statuses if one.is_orphaned and one.state.run in answered and one.state.waits]
     if left:
-        note(f"{left[0].run} is answered. To continue: deputy resume {left[0].run}")
+        note(f"{short[left[0].run]} is answered. To continue: deputy resume {short[left[0].run]}")
 
 
 def _sync_here(queries: Queries) -> None:
@@ -95,7 +98,8 @@ def _levels(statuses: list[RunStatus]) -> dict[str, int]:
     """The indentation of each run; a subtask is a level too."""
     levels: dict[str, int] = {}
     for state in (status.state for status in statuses):
-        depth = 0 if state.lineage is None else state.lineage.depth + state.lineage.subtask_depth
+        is_root = state.lineage is None or state.lineage.root_id == state.run
+        depth = 0 if is_root or state.lineage is None else state.lineage.depth + state.lineage.subtask_depth
         levels[state.run] = levels[state.parent] + 1 if state.parent in levels else depth
     return levels
 
@@ -108,7 +112,6 @@ def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tu
     # A call asks no model itself.
     model = f" ({state.model})" if state.model and state.command != "delegate" else ""
     return (
-        state.run,
         entry["status"],
         elapsed(max(0.0, time.time() - state.requested_at)),
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),

@@ -18,6 +18,7 @@ from deputy.interfaces.cli.console import (
     RunOptions,
     argument_or_stdin,
     note,
+    run_argument,
     warn,
     with_console,
     with_run_options,
@@ -57,7 +58,7 @@ The exit code is that of the outcome; 3 when there is no such run."""
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", metavar="ID")
+@run_argument()
 @click.option("--answer", metavar="TEXT|-", help="The answer to its question, or a further message; -: from stdin.")
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @click.option(

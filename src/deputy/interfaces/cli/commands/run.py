@@ -9,6 +9,7 @@ import click
 
 from deputy.core.errors import UsageError
 from deputy.core.fallback import PROGRAMS_ONLY
+from deputy.interfaces.cli.completers import complete_agent
 from deputy.interfaces.cli.console import (
     SPAWN_OPTIONS,
     Console,
@@ -45,7 +46,12 @@ _HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [appr
 
 @click.command(epilog=EXAMPLES)
 @click.argument("prompt", required=False)
-@click.option("--agent", metavar="NAME", help="Use this agent definition; `deputy agents` lists them.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agent,
+    help="Use this agent definition; `deputy agents` lists them.",
+)
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @with_run_options(
     *SPAWN_OPTIONS,

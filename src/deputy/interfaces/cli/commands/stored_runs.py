@@ -17,6 +17,7 @@ from deputy.interfaces.cli.console import (
     note,
     open_journal,
     open_run,
+    run_argument,
     show,
     show_json,
     warn,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
 
-ID = click.argument("run", metavar="ID")
+ID = run_argument()
 
 # --- show -------------------------------------------------------------------------------------------------------------
 

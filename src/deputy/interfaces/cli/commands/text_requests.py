@@ -10,6 +10,7 @@ from msgspec import structs
 from deputy.config import load_effective_settings, load_tables
 from deputy.core.detect import LIMIT_REQUESTS, FoundRequest, detect, request_json
 from deputy.core.request import ALLOWABLE, READ_ONLY_TOOLS
+from deputy.interfaces.cli.completers import complete_agent
 from deputy.interfaces.cli.console import (
     NOTHING_FOUND,
     SPAWN_OPTIONS,
@@ -153,7 +154,12 @@ Exit codes:
 @click.command("exec", epilog=EXEC_EXAMPLES)
 @FILE
 @click.option("--parallel", is_flag=True, help="Run the requests in parallel, not one after another.")
-@click.option("--agent", metavar="NAME", help="The agent for requests that name none; `deputy agents` lists them.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agent,
+    help="The agent for requests that name none; `deputy agents` lists them.",
+)
 @with_run_options(
     *SPAWN_OPTIONS,
     "allow",

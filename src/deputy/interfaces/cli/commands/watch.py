@@ -21,6 +21,7 @@ from deputy.interfaces.cli.console import (
     exit_code,
     expire_overdue,
     open_journal,
+    run_argument,
     warn,
     with_console,
 )
@@ -56,7 +57,7 @@ INTERRUPTED = 4
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", metavar="[ID]", required=False)
+@run_argument(required=False)
 @with_console("Print events as JSON lines.")
 def command(console: Console, run: str | None) -> int:
     """Follow a run of another terminal."""
