@@ -1,7 +1,6 @@
-"""`make test-real-clients`: other people's agents, with the config of the README, call Delegate and get the result."""
+"""`make test-real-clients`: other people's agents, set up by `deputy connect`, call Delegate and get the result."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from pathlib import Path
 from tests.mcp_suite.node import install
 
 from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
+from deputy.interfaces.mcp_clients import ABOUT, CLIENTS
 from deputy.testing import ProviderServer
 
 PACKAGES = {
@@ -28,7 +28,7 @@ PROMPT = "Have a subagent look into the parcel, and tell me what it found."
 TASKS = [{"label": "parcel", "prompt": "What is in the parcel? Say only that."}]
 FOUND = "a brass sextant"
 SECONDS = 180
-ADDED = ("deputy", "--", "deputy", "mcp", "--yes")
+DEPUTY = str(Path(sys.executable).parent / "deputy")
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def main() -> int:
     wanted = sys.argv[1:] or list(PACKAGES)
     codes = {client: check(client, env) for client in wanted}
     for client, problem in codes.items():
-        print(f"{client:<10} {PACKAGES[client]:<42} {problem or 'called Delegate and got the result'}")
+        print(f"{client:<10} {PACKAGES[client]:<42} {problem or 'read the advice, called Delegate and got the result'}")
     return int(any(codes.values()))
 
 
@@ -63,34 +63,44 @@ def check(client: str, env: dict[str, str]) -> str:
         (place / "work").mkdir()
         kept = {name: value for name, value in env.items() if not name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN"))}
         kept |= {"HOME": folder, "DEPUTY_HOME": f"{folder}/deputy", "XDG_CONFIG_HOME": f"{folder}/.config"}
-        setup, command, more = COMMANDS[client](place, provider)
-        bin_folder = str(Path(sys.executable).parent)
-        kept = {**kept, **provider.environ, **more, "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}"}
-        kept["DEPUTY_MODEL"] = "anthropic:claude-sonnet-4-5"
+        command, more = COMMANDS[client](place, provider)
+        kept = {**kept, **provider.environ, **more, "DEPUTY_MODEL": "anthropic:claude-sonnet-4-5"}
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            # Without the folder of `deputy` on PATH: the entry must name it absolutely.
+            return subprocess.run(
+                arguments,
+                cwd=place / "work",
+                env=kept,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+            )
+
         try:
-            for one in filter(None, (setup, command)):
-                done = subprocess.run(
-                    one,
-                    cwd=place / "work",
-                    env=kept,
-                    stdin=subprocess.DEVNULL,
-                    text=True,
-                    capture_output=True,
-                    timeout=SECONDS,
-                    check=False,
-                )
+            connected = run(DEPUTY, "connect", client, "--yes", "--unattended")
+            if connected.returncode:
+                return f"deputy connect failed: {connected.stderr}"
+            done = run(*command)
         except subprocess.TimeoutExpired as error:
             return f"it took longer than {SECONDS} s: {str(error.stdout)[-300:]}"
         seen = [json.dumps(one.body) for one in provider.asked if PROMPT in json.dumps(one.body)]
-        if any(FOUND in body for body in seen):
-            return ""
-        return f"exit {done.returncode}; its model never saw the result: {(done.stdout + done.stderr)[-1500:]}"
+        if not any(FOUND in body for body in seen):
+            return f"exit {done.returncode}; its model never saw the result: {(done.stdout + done.stderr)[-1500:]}"
+        if not any(ABOUT in body for body in seen):
+            return "its model never saw the advice"
+        run(DEPUTY, "connect", client, "--yes", "--remove")
+        known = CLIENTS[client]
+        left = known.config_path(kept).read_text()
+        is_gone = known.disconnected(left) == left and not known.skill_path(kept).exists()
+        return "" if is_gone else f"deputy connect --remove left something: {left[-500:]}"
 
 
 def claude(place: Path, provider: ProviderServer):
     command = ["claude", "-p", PROMPT, "--allowedTools", "mcp__deputy"]
     return (
-        ["claude", "mcp", "add", *ADDED],
         command,
         {
             "ANTHROPIC_API_KEY": "test-key-anthropic",
@@ -110,19 +120,17 @@ def codex(place: Path, provider: ProviderServer):
         "model": '"gpt-5.2"',
         "mcp_servers.deputy.required": "true",
         "mcp_servers.deputy.default_tools_approval_mode": '"approve"',
-        "mcp_servers.deputy.env_vars": json.dumps(["DEPUTY_HOME", "DEPUTY_MODEL", *sorted(provider.environ)]),
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     (place / ".codex").mkdir()
     # Its first message is about itself and this file; the prompt comes later.
     (place / "work" / "AGENTS.md").write_text(f"{PROMPT}\n")
     command = ["codex", "exec", "--json", "--skip-git-repo-check", *options, PROMPT]
-    return ["codex", "mcp", "add", *ADDED], command, {"CODEX_HOME": f"{place}/.codex"}
+    return command, {"CODEX_HOME": f"{place}/.codex"}
 
 
 def opencode(place: Path, provider: ProviderServer):
     config = {
-        "mcp": {"deputy": {"type": "local", "command": ["deputy", "mcp", "--yes"]}},
         "provider": {
             "here": {
                 "npm": "@ai-sdk/openai-compatible",
@@ -136,14 +144,11 @@ def opencode(place: Path, provider: ProviderServer):
     }
     (place / "work" / "opencode.json").write_text(json.dumps(config))
     run = f"echo {json.dumps(PROMPT)} | opencode run --format json"
-    return None, ["sh", "-c", run], {"XDG_DATA_HOME": f"{place}/data", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return ["sh", "-c", run], {"XDG_DATA_HOME": f"{place}/data", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
 def gemini(place: Path, provider: ProviderServer):
-    # Keys reach a server only where they are named.
-    env = {name: f"${name}" for name in ("DEPUTY_HOME", "DEPUTY_MODEL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
     settings = {
-        "mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--yes"], "trust": True, "env": env}},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "telemetry": {"enabled": False},
         "general": {"enableAutoUpdate": False},
@@ -151,7 +156,7 @@ def gemini(place: Path, provider: ProviderServer):
     (place / ".gemini").mkdir()
     (place / ".gemini" / "settings.json").write_text(json.dumps(settings))
     command = ["gemini", "-p", PROMPT, "-m", "gemini-2.5-pro", "--skip-trust", "--approval-mode", "yolo"]
-    return None, command, {"GEMINI_API_KEY": "test-key-gemini"}
+    return command, {"GEMINI_API_KEY": "test-key-gemini"}
 
 
 COMMANDS = {"claude": claude, "codex": codex, "opencode": opencode, "gemini": gemini}

@@ -123,4 +123,6 @@ def _name(table: Sequence[str]) -> str:
 
 def _spelled(value: Any) -> str:
     """A value as TOML: strings, booleans, numbers and lists are spelled as in JSON."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, cast('list[Any]', value)))}]"
     return json.encode(value).decode().replace("\x7f", "\\u007f")

@@ -58,6 +58,7 @@ SECTIONS = {
     },
     "Setup and checks": {
         "init": "Look for models, test one, and write your config.",
+        "connect": "Make Deputy's tools known to Claude Code, Codex, opencode or Gemini.",
         "doctor": "Check the setup, and say how to fix problems.",
         "models": "Ask providers for their models.",
         "agents": "List agent definitions, with warnings.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -28,6 +29,8 @@ class FileEdit(Struct, frozen=True, kw_only=True):
     path: str
     before: str | None
     after: str | None
+    is_kept: bool = True
+    """Whether the content before is kept as a backup."""
 
     @property
     def is_change(self) -> bool:
@@ -47,9 +50,13 @@ class FileEdit(Struct, frozen=True, kw_only=True):
         """Replace the file, or remove it; returns the path of the backup."""
         # A link of a person who keeps settings elsewhere stays a link.
         path = Path(self.path).resolve()
-        backup = _back_up(path) if self.before is not None else None
+        if read_user_file(self.path) != self.before:
+            raise UsageError("file", self.path, "another program has changed it meanwhile; try again")
+        backup = _back_up(path) if self.before is not None and self.is_kept else None
         if self.after is None:
             path.unlink()
+            with suppress(OSError):
+                path.parent.rmdir()  # only an empty one
             return backup
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = stat.S_IMODE(path.stat().st_mode) if self.before is not None else 0o600

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputy.core.errors import DeputyError, UsageError
+from deputy.core.errors import UsageError
 from deputy.interfaces.cli.console import (
     Console,
     RunOptions,
@@ -20,6 +20,7 @@ from deputy.interfaces.cli.console import (
     with_run_options,
 )
 from deputy.interfaces.cli.runner import run_command
+from deputy.interfaces.mcp_clients import require_sdk
 
 if TYPE_CHECKING:
     import asyncio
@@ -80,17 +81,10 @@ def command(
         flags = [*(part for pair in given for part in pair), *(["--yes"] if options.yes else [])]
         show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
         return 0
-    _require_sdk()
+    require_sdk()
     if port is None:
         return run_command(lambda stop: _serve_stdio(served, stop))
     return run_command(lambda stop: _serve_http(console, served, host or _LOOPBACK, port, names, stop))
-
-
-def _require_sdk() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("mcp") is None:
-        raise DeputyError("the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'")
 
 
 def _server_options(options: RunOptions) -> Options:
