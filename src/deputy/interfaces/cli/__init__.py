@@ -41,6 +41,7 @@ SECTIONS = {
     "Stored runs": {
         "errors": "List errors of runs, or have one diagnosed.",
         "stats": "Show what runs took and cost, and their time limits.",
+        "report": "Write a run and its tree as one HTML page.",
         "export": "Write a run and its tree to a folder.",
         "pin": "Protect a run and its tree from pruning.",
         "prune": "Remove old runs with their transcripts and worktrees.",

@@ -7,7 +7,7 @@ from deputy.core.limits import time_is_up
 from deputy.core.outcome import Completed, Partial, Usage
 from deputy.core.request import Lineage
 from deputy.core.state import Counts, State, replay
-from deputy.interfaces.cli.commands.stats import _percentile, stats_of
+from deputy.interfaces.cli.commands.stats import _percentile, bar, stats_of
 
 DAY = 86_400.0
 
@@ -110,3 +110,19 @@ def test_stats_are_shown_beside_the_limits_and_by_model(house):
     assert line.split()[-4:] == ["200", "40", "unknown", "-"]
     empty = house.run("stats", DEPUTY_HOME=str(house.workspace / "none"))
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "No run has ended yet.\n")
+
+
+def test_a_bar_has_eighths_and_shows_the_least_share():
+    assert [bar(share, 4) for share in (1, 0.5, 0.28125, 0.001, 0)] == ["████", "██", "█▏", "▏", ""]
+
+
+def test_bars_compare_the_costs_at_a_terminal_of_80_columns_and_not_in_a_pipe(house):
+    model = house.script("m", {"times": 3, "turns": [{"text": "Done."}]})
+    assert house.run("delegate", "-t", "a=x", "-t", "b=y", "--yes", "--model", model).returncode == 0
+    assert house.run("run", "do", "--yes", "--model", model).returncode == 0
+    screen = house.terminal("stats")
+    assert screen.end() == 0
+    lines = screen.text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[lines.index("TOKENS") + 1 :] == [f"subagent  240  {'█' * 50}", f"run       120  {'█' * 25}"]
+    assert "█" not in house.run("stats").stdout

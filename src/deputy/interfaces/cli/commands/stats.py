@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import reduce
 from statistics import median
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000
 _NAME_WIDTH = 40
+_BAR_WIDTH = 50
 
 EXAMPLES = f"""\b
 Examples:
@@ -34,7 +36,8 @@ Examples:
 The latest {_LOOKED_AT:,} stored runs that ended are counted, each with its own
 tokens and cost, without those of its subagents; a resumed run counts with the
 time and the timeouts of all its rounds. EACH is the median cost of a run.
-`+ ?` means that the cost of some runs is unknown. To change a limit, edit
+`+ ?` means that the cost of some runs is unknown. At a terminal bars compare
+the costs, or the tokens where no cost is known. To change a limit, edit
 ~/.config/deputy/config.toml:
   [limits.commands.research]
   default = 1800
@@ -90,7 +93,8 @@ def command(console: Console, by: By) -> None:
         found = [_with_limit(one, settings) for one in found]
     if found or console.as_json:
         lines = [_headings(by), *(_row(one, by) for one in [*found, *([total] if len(found) > 1 and total else [])])]
-        console.show({"by": by, "stats": found, "total": total}, _table(lines))
+        bars = _bars(found) if sys.stdout.isatty() else ""
+        console.show({"by": by, "stats": found, "total": total}, _table(lines) + bars)
     else:
         note("No run has ended yet.")
 
@@ -193,6 +197,30 @@ def _row(stats: RunStats, by: By) -> tuple[str, ...]:
         f"{cost} + ?" if stats.unknown_costs and stats.cost else cost,
         *(() if by == "command" else (each,)),
     )
+
+
+def _bars(found: Sequence[RunStats]) -> str:
+    """A bar for each name: its share of the known cost, else of the tokens; empty if there is nothing to compare."""
+    has_cost = any(one.cost for one in found)
+    used = {one.name: (one.cost or 0.0) if has_cost else float(one.input + one.output) for one in found}
+    amounts = [amount for amount in used.values() if amount]
+    if len(amounts) < 2:
+        return ""
+    names = [one_line(name, _NAME_WIDTH) for name, amount in used.items() if amount]
+    values = [cost_text(amount) if has_cost else count(round(amount)) for amount in amounts]
+    widest, longest = max(map(len, names)), max(map(len, values))
+    room = max(1, min(_BAR_WIDTH, terminal_width() - widest - longest - 4))
+    lines = [
+        f"{name:<{widest}}  {value:>{longest}}  {bar(amount / max(amounts), room)}".rstrip()
+        for name, value, amount in zip(names, values, amounts, strict=True)
+    ]
+    return "\n".join(["", "", "COST" if has_cost else "TOKENS", *lines])
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of eighths of a column; anything above nothing is seen."""
+    eighths = max(round(share * width * 8), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _table(lines: list[tuple[str, ...]]) -> str:
