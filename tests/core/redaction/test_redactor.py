@@ -282,3 +282,8 @@ def test_after_much_text_the_same_is_hidden() -> None:
     texts += ["curl -su me:made-up-word x", "no secret here", "pass", "sub-agent", "caf\u00e9 token=made-up-word"]
     assert [busy.redact(text) for text in texts] == [PLAIN.redact(text) for text in texts]
     assert MARK in busy.redact(texts[0])
+    stream = busy.stream()
+    assert (
+        stream.feed("Bear") + stream.feed("er made-up-word-1234567 and more") + stream.flush()
+        == f"Bearer {MARK} and more"
+    )

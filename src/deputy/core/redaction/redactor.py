@@ -34,13 +34,12 @@ class Redactor:
         return self.stream().feed(text, final=not is_cut) if is_cut or self._may_change(text) else text
 
     def _may_change(self, text: str) -> bool:
-        self._scanned += len(text)
-        is_one_of_many = self._scanned > _MANY
         # A sequence for the terminal may have a secret inside.
-        return any(
-            may_hold_secret(one, is_one_of_many=is_one_of_many) or self._known.spans(one)
-            for one in {text, unsplit(text)}
-        )
+        return any(self._is_suspect(one) for one in {text, unsplit(text)})
+
+    def _is_suspect(self, text: str) -> bool:
+        self._scanned += len(text)
+        return may_hold_secret(text, is_one_of_many=self._scanned > _MANY) or bool(self._known.spans(text))
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
@@ -111,8 +110,8 @@ class Redactor:
     def _shows_nothing(self, text: str) -> bool:
         # Without escapes and invisible characters, the encoded text shows every secret.
         is_plain = not any(escape in text for escape in _ESCAPES) and unsplit(text) == text
-        return is_plain and not self._may_change(text)
+        return is_plain and not self._is_suspect(text)
 
     def stream(self) -> RedactingStream:
         """A stream that hides what `redact` hides, whatever its chunks are."""
-        return RedactingStream(self._known)
+        return RedactingStream(self._known, is_one_of_many=self._scanned > _MANY)

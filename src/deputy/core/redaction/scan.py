@@ -43,8 +43,9 @@ class RedactingStream:
     Invisible characters, raw or escaped, are taken out before a text is judged, and put back beside what stays.
     """
 
-    def __init__(self, known: KnownValues) -> None:
+    def __init__(self, known: KnownValues, *, is_one_of_many: bool = False) -> None:
         self._known = known
+        self._is_one_of_many = is_one_of_many
         self._text = ""
         """The text that was judged but may be needed again, and the text held back."""
         self._at = 0
@@ -73,7 +74,8 @@ class RedactingStream:
         at = look_from = self._at
         safe = len(text) if final else len(text) - LOOK_AHEAD
         shown: list[str] = []
-        trigger: int | None = -1
+        is_clean = self._is_one_of_many and not may_hold_secret(text[at:], is_one_of_many=True)
+        trigger: int | None = None if is_clean else -1
         while True:
             if self._value:
                 end = _match_end(self._value, text, at, len(text))
