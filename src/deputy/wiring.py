@@ -142,7 +142,9 @@ async def open_runtime(
         trusts_project = options.trusts_project
         if trusts_project is None:
             trusts_project = is_trusted(parts.workspace, parts.settings.agents.trusted)
-        agents = WorkspaceAgents(parts.workspace, opened.usable, trusts_project=trusts_project)
+        agents = WorkspaceAgents(
+            parts.workspace, opened.usable, trusts_project=trusts_project, own_tools=[tool.name for tool in tools]
+        )
         backends, policy = _find_backends(parts, journal, opened), _policy(parts, options.policy)
         services = Services(
             world=SystemWorld(journal.clock.now),
@@ -161,6 +163,7 @@ async def open_runtime(
             watch=watch or options.watch or (lambda progress: None),
             policy=policy,
             base_prompt=options.base_prompt,
+            has_project_notes=trusts_project and parts.settings.agents.notes,
             approval=options.approves,
             can_ask=options.answer is not None,
             flow_tools=_flow_tools(parts, opened, agents, backends, policy),

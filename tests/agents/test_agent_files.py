@@ -235,8 +235,8 @@ def test_one_folder_under_two_names_is_read_once(project: Path, home: Path, writ
 def test_an_agent_is_found_by_its_exact_name(project: Path, home: Path, write) -> None:
     write(project / ".claude/agents/a.md")
     catalogue = load_agents(project, home)
-    assert catalogue.named("a") is catalogue.agents[0]
-    assert catalogue.named("A") is None
+    assert catalogue.matching("a") == [catalogue.agents[0]]
+    assert catalogue.matching("A") == []
 
 
 def test_where_there_is_nothing_the_places_are_still_named(tmp_path: Path) -> None:

@@ -118,3 +118,46 @@ def test_only_a_definition_that_names_them_has_the_tools_that_hand_work_on(tmp_p
     caller = Grant(tools=READ_ONLY_TOOLS | {"Delegate", "Subtask"})
     assert find(tmp_path / "one", "scribe", "model: sonnet").granted(caller) == READ_ONLY_TOOLS
     assert find(tmp_path / "two", "scribe", "tools: Read, Subtask").granted(caller) == {"Read", "Subtask"}
+
+
+# --- names of files, and tools that do not exist ---
+
+
+def resolved(tmp_path: Path, files: dict[str, str], name: str, **options):
+    for file, head in files.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"---\ndescription: d\n{head}\n---\nI am {file}.")
+    (tmp_path / "home").mkdir(exist_ok=True)
+    catalogue = load_agents(tmp_path / "project", tmp_path / "home")
+    return find_role(catalogue, name, lambda name: name, trusts_project=True, **options)
+
+
+@pytest.mark.rule("agents")
+def test_an_agent_is_found_by_the_name_of_its_file_too(tmp_path):
+    role = resolved(tmp_path, {"project/.claude/agents/reviewer.md": "name: code-reviewer"}, "reviewer")
+    assert (role.name, role.warnings) == ("code-reviewer", ())
+    assert resolved(tmp_path, {}, "code-reviewer") == role
+
+
+@pytest.mark.rule("agents")
+def test_a_name_wins_over_the_name_of_a_file_and_both_are_named(tmp_path):
+    files = {
+        "project/.claude/agents/reviewer.md": "name: code-reviewer",
+        "home/.claude/agents/other.md": "name: reviewer",
+    }
+    role = resolved(tmp_path, files, "reviewer")
+    assert (role.name, role.prompt) == ("reviewer", "I am home/.claude/agents/other.md.")
+    [warning] = role.warnings
+    assert "project/.claude/agents/reviewer.md (code-reviewer)" in warning
+    assert resolved(tmp_path, {}, "code-reviewer").warnings == ()
+
+
+@pytest.mark.rule("agents")
+def test_tools_that_do_not_exist_are_named(tmp_path):
+    head = "name: scribe\ntools: Read, TodoWrite, Bash(git:*), mcp__docs__search, price_of, Note"
+    role = resolved(tmp_path, {"project/.deputy/agents/scribe.md": head}, "scribe", own_tools=["price_of"])
+    assert role.warnings == (
+        "Not granted: Bash(git:*); patterns in tools are not supported.",
+        "Not granted: TodoWrite; there is no such tool here.",
+    )

@@ -7,9 +7,9 @@ import pytest
 
 from deputy.core.events import Requested, RunOpened, Spawned
 from deputy.core.outcome import Completed, Outcome
-from deputy.core.request import Grant, Lineage
-from deputy.core.task import Task
-from deputy.engine.fanout import fan_out
+from deputy.core.request import Grant, Hop, Lineage
+from deputy.core.task import Role, Task, TaskOptions
+from deputy.engine.fanout import fan_out, requested_task
 from deputy.engine.ports import RunContext
 from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
@@ -54,3 +54,10 @@ def test_children_are_born_in_the_order_of_their_tasks(concurrency: int) -> None
     in_order = [task.label for task in TASKS]
     assert run_in_virtual_time(play()) == in_order
     assert begun == in_order
+
+
+@pytest.mark.rule("guard.cycle")
+def test_an_agent_that_is_named_by_its_file_is_on_the_path_by_its_own_name() -> None:
+    task = Task(label="one", prompt="Look.", agent="reviewer", role=Role(name="code-reviewer"))
+    start = requested_task(task, TaskOptions(), "sess_1_child0", Lineage.root(ROOT), Grant(), "script:x")
+    assert start.request.target == Hop("code-reviewer", "agent")

@@ -291,3 +291,82 @@ def test_a_child_without_a_limit_of_its_own_is_shown_the_time_that_its_caller_le
     context = json.loads(output[output.rindex('{"session_id"') :])
     # A tenth of the caller's time is kept for the caller.
     assert 800.0 < context["timeout"] <= 900.0
+
+
+# --- project notes ----------------------------------------------------------------------------------------------------
+
+
+def first_messages(house: House, task: Task | None = None, **options) -> tuple[str, str]:
+    """The system prompt and the first user message of a subagent."""
+    with ProviderServer(turn("ok"), strict=task is None) as provider:
+        house.use(provider)
+        house.one(task or Task(label="scout", prompt="Look around."), **options)
+    body = provider.asked[0].body
+    return str(body["system"]), body["messages"][0]["content"][0]["text"]
+
+
+@pytest.mark.rule("context.notes")
+def test_the_notes_of_a_trusted_project_stand_below_the_task(house: House):
+    (house.workspace / "CLAUDE.md").write_text("Old notes.")
+    (house.workspace / "AGENTS.md").write_text("Use {tabs}, run `make test`.\n")
+    system, text = first_messages(house, trusts_project=True)
+    assert text.startswith("Look around.\n\n# Project notes\n\nFrom AGENTS.md of this project.")
+    assert text.endswith("\n\nUse {tabs}, run `make test`.")
+    assert "make test" not in system
+    (house.workspace / "AGENTS.md").unlink()
+    assert first_messages(house, trusts_project=True)[1].endswith("Old notes.")
+
+
+@pytest.mark.rule("context.notes")
+def test_without_trust_a_file_or_the_setting_the_task_stands_alone(house: House, tmp_path, monkeypatch):
+    assert first_messages(house, trusts_project=True)[1] == "Look around."
+    (house.workspace / "AGENTS.md").write_text("Use tabs.")
+    assert first_messages(house)[1] == "Look around."
+    config = tmp_path / "person/.config/deputy/config.toml"
+    config.parent.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    config.write_text(f'[agents]\ntrusted = ["{house.workspace}"]\n')
+    assert "Use tabs." in first_messages(house)[1]
+    config.write_text(f'[agents]\ntrusted = ["{house.workspace}"]\nnotes = false\n')
+    assert first_messages(house)[1] == "Look around."
+
+
+@pytest.mark.rule("context.notes")
+def test_long_notes_are_cut_and_say_where_the_rest_is(house: House):
+    (house.workspace / "AGENTS.md").write_text("Rule.\n" * 5000)
+    text = first_messages(house, trusts_project=True)[1]
+    assert len(text) < 8_400
+    assert text.endswith("(The rest is left out; Read AGENTS.md for all of it.)")
+
+
+@pytest.mark.rule("context.notes")
+def test_the_form_of_the_answer_stays_last_and_files_first(house: House):
+    (house.workspace / "AGENTS.md").write_text("Use tabs.")
+    (house.workspace / "a.txt").write_text("inside a")
+    task = Task(label="scout", prompt="Look around.", context=("a.txt",), return_format="json")
+    text = first_messages(house, task, trusts_project=True)[1]
+    places = [text.index(part) for part in ("inside a", "Look around.", "Use tabs.", '"status"')]
+    assert places == sorted(places)
+    own = Task(label="scout", prompt="Look around.", context=("AGENTS.md",))
+    assert first_messages(house, own, trusts_project=True)[1].count("Use tabs.") == 1
+
+
+@pytest.mark.rule("context.notes")
+def test_notes_that_lead_out_of_the_workspace_are_not_read(house: House, tmp_path):
+    (tmp_path / "secret").write_text("a secret")
+    (house.workspace / "AGENTS.md").symlink_to(tmp_path / "secret")
+    assert first_messages(house, trusts_project=True)[1] == "Look around."
+
+
+@pytest.mark.rule("context.notes")
+def test_a_parent_gets_the_notes_too_and_a_resumed_run_keeps_those_it_had(house: House):
+    (house.workspace / "AGENTS.md").write_text("Use tabs.")
+    with ProviderServer(turn("First."), turn("Second.")) as provider:
+        house.use(provider)
+        outcome = asyncio.run(house.run("Do it.", trusts_project=True))
+        (house.workspace / "AGENTS.md").write_text("Use spaces.")
+        house.resume(outcome.session_id, "Go on.")
+    sent = [body["messages"][0]["content"][0]["text"] for body in (one.body for one in provider.asked)]
+    assert sent[0].startswith("Do it.\n\n# Project notes")
+    assert sent[0].endswith("Use tabs.")
+    assert sent[1] == sent[0]

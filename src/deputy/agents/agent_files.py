@@ -191,9 +191,10 @@ class AgentCatalog(Struct, frozen=True, kw_only=True):
     folders: tuple[DefinitionFolder, ...] = ()
     """The folders that were searched."""
 
-    def named(self, name: str) -> AgentDefinition | None:
-        """The definition with this exact name."""
-        return next((agent for agent in self.agents if agent.name == name), None)
+    def matching(self, name: str) -> list[AgentDefinition]:
+        """The definitions with this name, then those whose file has it; the nearest first."""
+        by_name = [agent for agent in self.agents if agent.name == name]
+        return by_name + [agent for agent in self.agents if agent.name != name and Path(agent.path).stem == name]
 
 
 def load_agents(start: Path, home: Path, *, with_shipped: bool = False) -> AgentCatalog:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from deputy.agents.tool_grants import name_of, withheld_by
+from msgspec import structs
+
+from deputy.agents.tool_grants import NAMES, name_of, withheld_by
+from deputy.core.request import ALWAYS_GRANTED
 from deputy.core.task import NoRole, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
     from deputy.agents.agent_files import AgentCatalog
     from deputy.agents.definition import AgentDefinition
@@ -25,20 +28,42 @@ _UNTRUSTED = (
 
 
 def find_role(
-    catalogue: AgentCatalog, name: str, usable_model: Callable[[str], str | None], *, trusts_project: bool
+    catalogue: AgentCatalog,
+    name: str,
+    usable_model: Callable[[str], str | None],
+    *,
+    trusts_project: bool,
+    own_tools: Collection[str] = (),
 ) -> Role | NoRole:
-    """The role of an agent by name; `usable_model` resolves the name of a model."""
-    definition = catalogue.named(name)
-    if definition is None:
+    """The role of an agent by its name or the name of its file; `usable_model` resolves the name of a model."""
+    matching = catalogue.matching(name)
+    if not matching:
         return NoRole(reason=_near(catalogue, name) or _unknown(catalogue))
+    definition, *others = matching
     if definition.disabled:
         return NoRole(reason=f"its definition in {definition.path} disables it")
-    role = role_of(definition, usable_model)
+    role = role_of(definition, usable_model, own_tools)
+    if others:
+        role = structs.replace(role, warnings=(*role.warnings, _ambiguous(name, definition, others)))
     is_project = definition.source.endswith("project")
     return role.narrowed(_UNTRUSTED.format(name=shown(name))) if is_project and not trusts_project else role
 
 
-def role_of(definition: AgentDefinition, usable_model: Callable[[str], str | None]) -> Role:
+def unknown_tools(definition: AgentDefinition, own_tools: Collection[str] = ()) -> list[str]:
+    """The tools of a definition that do not exist here; those of MCP servers are not known before they start."""
+    known = {*NAMES.values(), *own_tools, *ALWAYS_GRANTED}
+    spelled = [tool for tool in definition.tools or () if tool != "*" and not tool.startswith("mcp__")]
+    return [tool for tool in spelled if (name := name_of(tool)) is not None and name not in known]
+
+
+def _ambiguous(name: str, used: AgentDefinition, others: Sequence[AgentDefinition]) -> str:
+    also = " and ".join(f"{one.path} ({shown(one.name)})" for one in others[:_NEAR])
+    return f"The agent {shown(name)} is that of {used.path}; its name also fits {also}."
+
+
+def role_of(
+    definition: AgentDefinition, usable_model: Callable[[str], str | None], own_tools: Collection[str] = ()
+) -> Role:
     """The role of a definition, without the check of trust."""
     warnings: list[str] = []
     tools = None
@@ -47,6 +72,8 @@ def role_of(definition: AgentDefinition, usable_model: Callable[[str], str | Non
         tools = frozenset(name for name in names.values() if name is not None)
         if patterns := [spelled for spelled, name in names.items() if name is None]:
             warnings.append(f"Not granted: {', '.join(map(shown, patterns))}; patterns in tools are not supported.")
+    if missing := unknown_tools(definition, own_tools):
+        warnings.append(f"Not granted: {', '.join(map(shown, missing))}; there is no such tool here.")
     model = None if definition.model is None else usable_model(definition.model)
     if definition.model is not None and model is None:
         warnings.append(f"The model {shown(definition.model)} of the definition cannot be used here.")

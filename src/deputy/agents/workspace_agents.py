@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from deputy.agents.agent_files import AgentCatalog
     from deputy.core.task import NoRole, Role
@@ -17,10 +17,18 @@ if TYPE_CHECKING:
 class WorkspaceAgents:
     """The agents of a workspace; definitions are read again for every lookup."""
 
-    def __init__(self, workspace: Path, usable_model: Callable[[str], str | None], *, trusts_project: bool) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        usable_model: Callable[[str], str | None],
+        *,
+        trusts_project: bool,
+        own_tools: Collection[str] = (),
+    ) -> None:
         self._workspace = workspace
         self._usable_model = usable_model
         self._trusts_project = trusts_project
+        self._own_tools = own_tools
 
     def names(self) -> Sequence[str]:
         """The names of the agents."""
@@ -33,7 +41,13 @@ class WorkspaceAgents:
         from deputy.agents.resolve_role import find_role
 
         catalogue = await asyncio.to_thread(self._catalogue)
-        return find_role(catalogue, name, self._usable_model, trusts_project=self._trusts_project)
+        return find_role(
+            catalogue,
+            name,
+            self._usable_model,
+            trusts_project=self._trusts_project,
+            own_tools=self._own_tools,
+        )
 
     def _catalogue(self) -> AgentCatalog:
         from deputy.agents.agent_files import load_agents

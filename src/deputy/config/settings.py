@@ -114,10 +114,12 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agents]`: projects whose definitions may grant more than reading."""
+    """`[agents]`: projects whose definitions may grant more than reading, and whose notes reach agents."""
 
     trusted: tuple[str, ...] = ()
     """Folders of trusted projects; `~` is allowed."""
+    notes: bool = True
+    """Whether the AGENTS.md or CLAUDE.md of a trusted project is given to agents with their task."""
 
 
 class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

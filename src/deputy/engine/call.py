@@ -23,8 +23,9 @@ from deputy.engine.delegate import outcome_of
 from deputy.engine.fallback import FallbackRunner
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.history import ASK, remembered
-from deputy.engine.loop import append_user_message, continue_history
+from deputy.engine.loop import continue_history
 from deputy.engine.prompts import prompt
+from deputy.engine.task_prompt import append_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +191,7 @@ async def run_parent(run: RunContext, start: RunOpened, services: Services) -> O
         )
         history = remembered("\n\n".join(filter(None, prompts)), run.history, agent.overhead())
         if not await continue_history(run, history):
-            await append_user_message(run, history, "task", start.prompt)
+            await append_prompt(run, agent, history, services, start.prompt)
         work = AttemptInput(run=run, services=services, agent=agent, history=history, prompt=start.prompt)
         fallback = FallbackRunner(run, services, agent.label, agent.asked, start.routing, is_parent=True)
         result = await fallback.run(work, Candidate(backend=NATIVE, model=agent.asked))

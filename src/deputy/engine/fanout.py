@@ -98,7 +98,10 @@ def requested_task(
     chosen = task.model or model
     request = Request(
         session_id=session_id,
-        target=task_hop(task.label) if task.agent is None else Hop(task.agent, "agent"),
+        # An agent may be named by its file; on the path is its own name, so that a cycle is found.
+        target=task_hop(task.label)
+        if task.agent is None
+        else Hop(task.role.name if task.role else task.agent, "agent"),
         prompt=task.prompt,
         caller=caller,
         caller_grant=grant,

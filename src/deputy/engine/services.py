@@ -72,6 +72,7 @@ class Services:
         redactor: Redactor | None = None,
         keys: ProviderKeys | None = None,
         base_prompt: str = "",
+        has_project_notes: bool = False,
         approval: Approval = "granted",
         can_ask: bool = False,
         flow_tools: tuple[FlowTool, ...] = (),
@@ -96,6 +97,8 @@ class Services:
         """Shows progress to the watchers of this process, who redact it."""
         self.policy = policy or Policy()
         self.base_prompt = self.keys.mask(base_prompt)
+        self.has_project_notes = has_project_notes
+        """Whether agents get the AGENTS.md or CLAUDE.md of their workspace with the task."""
         self.approval: Approval = approval
         self.can_ask = can_ask
         self.flow_tools = flow_tools

@@ -11,6 +11,7 @@ from msgspec import json
 from deputy.core.approval import ApprovalPart, ApprovalRequest, file_text, tools_risk, whole_text
 from deputy.core.errors import ContextChanged, StepFailed
 from deputy.core.progress import Progress
+from deputy.core.project_notes import NOTES_FILES, chosen_notes, shortened_notes
 from deputy.core.request import delegation_context
 from deputy.core.subtask.context_passing import FRESH_FILES, RELEVANT_SHARE, compose, query_of
 from deputy.core.task import DELEGATE
@@ -56,8 +57,19 @@ def subagent_prompt(agent: AgentContext, scratchpad: str) -> str:
 
 
 def task_text(run: RunContext, start: Requested, backend: str) -> str:
-    """The task with the contract instruction for this backend."""
+    """The task with the contract instruction for this backend; programs read the notes of a project themselves."""
     return _joined(start.request.prompt, instruction(run, start.options, backend))
+
+
+async def append_prompt(
+    run: RunContext, agent: AgentContext, history: History, services: Services, text: str, form: str = ""
+) -> None:
+    """Record the first message of an agent without files: the prompt, project notes, and the form of the answer."""
+    if not services.has_project_notes:
+        await append_user_message(run, history, "task", _joined(text, form))
+        return
+    event = await run.step("task", _task_message, agent.folder, (), (text, form), None, True, reads=True)
+    history.append_user_message(words_of(event))
 
 
 async def append_task(
@@ -70,11 +82,13 @@ async def append_task(
             raise TypeError("a subtask needs subtask services")
         form, ranker = instruction(run, options, backend), services.subtasks.ranker
         approved = options.context_digests
-        event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker, approved)
+        has_notes = services.has_project_notes
+        event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker, approved, has_notes)
     elif options.context:
         event = await _with_files(run, start, agent, services, backend)
     else:
-        await append_user_message(run, history, key, task_text(run, start, backend))
+        form = instruction(run, options, backend)
+        await append_prompt(run, agent, history, services, start.request.prompt, form)
         return
     history.append_user_message(words_of(event), event.warnings, event.passed)
     for warning in event.warnings:
@@ -85,16 +99,16 @@ async def _with_files(
     run: RunContext, start: Requested, agent: AgentContext, services: Services, backend: str
 ) -> MessageAdded:
     """The task with its files; a file that changed since the approval is asked for again."""
-    options, text = start.options, task_text(run, start, backend)
-    approved = options.context_digests
+    options, text = start.options, (start.request.prompt, instruction(run, start.options, backend))
+    approved, has_notes = options.context_digests, services.has_project_notes
     if not approved:
-        return await run.step("task", _task_message, agent.folder, options.context, text, None)
+        return await run.step("task", _task_message, agent.folder, options.context, text, None, has_notes)
     # The approval covers the caller's files, even if the task has its own worktree.
     folder = services.files.open(agent.grant, options.root)
     for number in count(1):
         key = "task" if number == 1 else f"task.{number}"
         try:
-            return await run.step(key, _task_message, folder, options.context, text, approved)
+            return await run.step(key, _task_message, folder, options.context, text, approved, has_notes)
         except StepFailed as failed:
             asking = f"{key}:approval"
             can_ask = agent.approval == "ask" or run.recorded_question(asking) is not None
@@ -129,16 +143,33 @@ async def _files_request(start: Requested, tools: Collection[str], folder: Folde
 
 
 async def _task_message(
-    folder: Folder, paths: Sequence[str], task: str, approved: Mapping[str, str] | None
+    folder: Folder,
+    paths: Sequence[str],
+    task: tuple[str, str],
+    approved: Mapping[str, str] | None,
+    has_notes: bool,
 ) -> MessageAdded:
+    """The files, the prompt, project notes, and last the form of the answer."""
     files = await folder.before_prompt(paths, approved)
     if files.changed:
         raise ContextChanged(files.changed)
-    return user_message(_joined(files.text, task), files.warnings)
+    text, form = task
+    notes = await _project_notes(folder, paths) if has_notes else ""
+    return user_message(_joined(files.text, text, notes, form), files.warnings)
+
+
+async def _project_notes(folder: Folder, given: Collection[str] = ()) -> str:
+    """The notes of the project around the agent's folder; empty if it has none, or if they are a context file."""
+    found = chosen_notes(await folder.named(NOTES_FILES))
+    if found is None or found.path in given:
+        return ""
+    text, is_cut = shortened_notes(found.text)
+    more = f"\n\n(The rest is left out; Read {found.path} for all of it.)" if is_cut else ""
+    return prompt("project_notes").format(path=found.path, text=text + more)
 
 
 async def _subtask_message(
-    agent: AgentContext, briefing: Briefing, form: str, ranker: Ranker, approved: Mapping[str, str]
+    agent: AgentContext, briefing: Briefing, form: str, ranker: Ranker, approved: Mapping[str, str], has_notes: bool
 ) -> MessageAdded:
     """A subtask with its context; an unreadable file becomes a warning."""
     now = await agent.folder.digests(tuple(approved)) if approved else ()
@@ -153,7 +184,8 @@ async def _subtask_message(
         matching=matching,
         fence=lambda text, source: wrap_untrusted(text, " ".join(source.split()), agent.random_string),
     )
-    return user_message(_joined(text, form), passed.warnings, passed)
+    notes = await _project_notes(agent.folder, briefing.file_paths) if has_notes else ""
+    return user_message(_joined(text, notes, form), passed.warnings, passed)
 
 
 async def _matching(folder: Folder, ranker: Ranker, briefing: Briefing, named: set[str]) -> Sequence[PassedFile]:

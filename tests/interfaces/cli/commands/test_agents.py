@@ -235,3 +235,10 @@ def test_those_that_are_shipped_are_listed_on_demand_after_the_others(shell: She
     assert (agents[0]["name"], agents[0]["source"]) == ("planner", "claude project")
     assert {agent["source"] for agent in agents[1:]} == {"deputy shipped"}
     assert "researcher" in {agent["name"] for agent in agents[1:]}
+
+
+def test_tools_that_do_not_exist_are_a_warning(shell: Shell) -> None:
+    shell.write(".claude/agents/a.md", "---\nname: a\ndescription: d\ntools: Read, TodoWrite\n---\nx")
+    assert "  ! no such tools, so they are not granted: TodoWrite\n" in shell.run().stdout
+    [agent] = json.loads(shell.run("--json").stdout)["agents"]
+    assert agent["warnings"][0]["message"] == "no such tools, so they are not granted: TodoWrite"

@@ -108,7 +108,7 @@ def _agent_as_data(agent: AgentDefinition) -> dict[str, Any]:
         "model": None if agent.model is None else plain(agent.model),
         "path": _near(agent.path),
         "source": agent.source,
-        "warnings": [_remark_as_data(agent.path, remark.line, remark.message) for remark in agent.warnings],
+        "warnings": [_remark_as_data(agent.path, line, message) for line, message in _warnings(agent)],
     }
 
 
@@ -130,7 +130,7 @@ def _as_text(catalogue: AgentCatalog) -> Iterator[str]:
             yield from _item(f"{_short(problem.path)}{_at(problem.line)}: {problem.message}")
         yield ""
     if catalogue.agents:
-        warnings = [remark for agent in catalogue.agents for remark in agent.warnings]
+        warnings = [warning for agent in catalogue.agents for warning in _warnings(agent)]
         counts = {"agent": catalogue.agents, "warning": warnings, "problem": catalogue.problems}
         yield ", ".join(counted(len(things), word) for word, things in counts.items())
     else:
@@ -144,9 +144,19 @@ def _describe(agent: AgentDefinition) -> Iterator[str]:
         yield f"  {one_line(_first_sentence(agent.description), WIDTH - 2)}"
     yield f"  {one_line(f'model: {agent.model or INHERITED} · tools: {_tools(agent)}', WIDTH - 2)}"
     yield f"  {_short(agent.path)}"
-    for remark in agent.warnings:
-        yield from _item(f"line {remark.line}: {remark.message}")
+    for line, message in _warnings(agent):
+        yield from _item(f"line {line}: {message}" if line else message)
     yield ""
+
+
+def _warnings(agent: AgentDefinition) -> list[tuple[int | None, str]]:
+    """The remarks of the reader, and the tools that do not exist."""
+    from deputy.agents.resolve_role import unknown_tools
+
+    found: list[tuple[int | None, str]] = [(remark.line, remark.message) for remark in agent.warnings]
+    if missing := unknown_tools(agent):
+        found.append((None, f"no such tools, so they are not granted: {', '.join(missing)}"))
+    return found
 
 
 def _tools(agent: AgentDefinition) -> str:
