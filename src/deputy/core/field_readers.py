@@ -33,8 +33,16 @@ def read_object(where: str, value: object, known: Iterable[str], problems: list[
     for name in fields:
         if name not in allowed:
             field = name if where == "arguments" else f"{where}.{name}"
-            problems.append(FieldProblem(field[:80], f"is not a field; the fields are {', '.join(allowed)}"))
+            problems.append(FieldProblem(field[:80], _not_a_field(name, allowed)))
     return fields
+
+
+def _not_a_field(name: str, allowed: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name[:40], allowed, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"is not a field; {meant}the fields are {', '.join(allowed)}"
 
 
 def read_field(

@@ -157,6 +157,44 @@ def test_what_is_left_of_a_reader_can_be_told(tmp_path):
 
 
 SECRET = "sk-" + "ant-api03-" + made_up(40)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code", "said"),
+    [
+        (("ask", "--json", "Where?"), "usage", 2, "no model is configured"),
+        (("show", "--json", "nothing"), "not_found", 3, "no run has the id 'nothing'"),
+        (("show", "--json"), "usage", 2, "Missing argument 'ID'"),
+        (("show", "--json", "--modle", "x"), "usage", 2, "No such option '--modle'"),
+        (("delgate", "--json"), "usage", 2, "Did you mean delegate?"),
+        (("watch", "--json"), "not_found", 3, "no run is active"),
+        (("delegate", "--json", "x", "--model", "nope:nope"), "usage", 2, "nope:nope"),
+    ],
+)
+def test_with_json_an_error_is_json_too(house, arguments, kind, code, said):
+    run = house.run(*arguments, DEPUTY_MODEL="")
+    error = json.loads(run.stdout)["error"]
+    assert (error["type"], error["exit_code"], run.returncode) == (kind, code, code)
+    assert said in error["message"]
+    assert said in run.stderr, "a person reads it too"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("delgate",), "No such command 'delgate'. Did you mean delegate?"),
+        (("task", "lsit"), "Did you mean 'list'?"),
+        (("run", "x", "--agent", "revewer"), "similar names: reviewer"),
+        (("delegate", "--tasks", "-"), "tasks[0].promt is not a field; did you mean 'prompt'?"),
+        (("qqqqqqq",), "No such command 'qqqqqqq'.\n"),
+    ],
+)
+def test_a_wrong_name_gets_the_name_that_was_meant(house, arguments, meant):
+    run = house.run(*arguments, stdin='[{"label": "a", "promt": "x"}]')
+    assert run.returncode == 2
+    assert meant in run.stderr
+
+
 CONFIGURED = "configured value of mine"
 
 

@@ -135,7 +135,7 @@ def test_a_call_waits_for_an_answer_from_another_terminal_and_can_be_seen_waitin
             return waiting, shown.stdout, json.loads(answered.stdout), await call
 
     waiting, shown, answered, result = asyncio.run(main())
-    assert waiting in shown
+    assert waiting[-6:-2] in shown
     assert "Start 1 subagent: a (risk: medium)" in shown
     choice = "no" if option else "yes"
     assert (answered["session_id"], answered["choice"], answered["taken"]) == (waiting, choice, True)

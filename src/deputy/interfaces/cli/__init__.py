@@ -102,6 +102,18 @@ class _LazyGroup(click.Group):
         module = import_module(f"deputy.interfaces.cli.commands.{found or cmd_name.replace('-', '_')}")
         return module.command if found is None else module.COMMANDS[cmd_name]
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name[:40], COMMANDS, n=2, cutoff=0.7)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
@@ -127,12 +139,14 @@ class _LazyGroup(click.Group):
 
 @contextmanager
 def _secrets_hidden() -> Generator[None]:
-    """Redact secrets and terminal escapes in click's own error messages, which quote arguments."""
+    """Redact secrets and terminal escapes in click's own error messages, which quote arguments; with --json as JSON."""
     try:
         yield
     except click.ClickException as error:
         said = error.format_message()
         shown = safe_message(said)
+        if _wants_json():
+            _show_json_error("usage", shown, error.exit_code)
         if shown == said:
             raise
         if isinstance(error, click.UsageError):
@@ -201,10 +215,29 @@ def main() -> None:
 
 
 def _stop(error: DeputyError, code: int) -> None:
+    message = print_error(error)
     with suppress(OSError):
-        click.echo(f"deputy: {print_error(error)}", err=True)
+        if _wants_json():
+            _show_json_error(_KINDS.get(code, "error"), message, code)
+        click.echo(f"deputy: {message}", err=True)
     _forget_output()
     sys.exit(code)
+
+
+_KINDS = {2: "usage", 6: "not_admitted"}
+"""The type of an error in JSON, by its exit code."""
+
+
+def _wants_json() -> bool:
+    """Whether the arguments have --json; they may be wrong, so that no command has read them."""
+    given = sys.argv[1:]
+    return "--json" in given[: given.index("--") if "--" in given else None]
+
+
+def _show_json_error(kind: str, message: str, code: int) -> None:
+    from deputy.interfaces.cli.console import error_dict, show_json
+
+    show_json(error_dict(kind, message, code))
 
 
 def _forget_output() -> None:

@@ -148,6 +148,13 @@ class Console:
         else:
             show(text if isinstance(text, str) else "\n".join(text))
 
+    def not_found(self, text: str) -> int:
+        """Print why there is nothing to do; return the exit code."""
+        warn(text)
+        if self.as_json:
+            show_json(error_dict("not_found", text, NOTHING_FOUND))
+        return NOTHING_FOUND
+
 
 def with_console(json_help: str = "Print JSON.") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --json to a command and pass it a Console; an int that it returns is the exit code."""
@@ -156,11 +163,11 @@ def with_console(json_help: str = "Print JSON.") -> Callable[[Callable[..., Any]
         @click.option("--json", "as_json", is_flag=True, help=json_help)
         @wraps(function)
         def command(*, as_json: bool, **arguments: Any) -> None:
+            console = Console(as_json=as_json)
             try:
-                code = function(Console(as_json=as_json), **arguments)
+                code = function(console, **arguments)
             except UnknownRun as error:
-                warn(print_error(error))
-                code = NOTHING_FOUND
+                code = console.not_found(print_error(error))
             if code:
                 click.get_current_context().exit(code)
 
@@ -219,6 +226,11 @@ def show(text: str) -> None:
 def show_json(value: Any) -> None:
     """Print a value as indented JSON with secrets redacted: the form of every `--json`."""
     click.echo(outgoing_json(value, indent=2))
+
+
+def error_dict(kind: str, message: str, code: int) -> dict[str, Any]:
+    """An error as JSON: what a command with --json prints instead of its result."""
+    return {"error": {"type": kind, "message": message, "exit_code": code}}
 
 
 def note(text: str) -> None:

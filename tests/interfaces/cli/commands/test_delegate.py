@@ -219,7 +219,7 @@ def test_the_exit_code_says_how_it_went(kinds, code):
         (["-t", "a= "], "tasks[0].prompt"),
         (["-t", f"{'a' * 33}=x"], "tasks[0].label"),
         (["-t", "a=x", "--concurrency", "5"], "concurrency"),
-        (["-t", "a=x"] + ["--context", "f"] * 11, "tasks[0].context"),
+        (["-t", "a=x"] + ["--context", "README.md"] * 11, "tasks[0].context"),
         (["-t", "a=x"] * 9, "tasks"),
     ],
 )
@@ -456,20 +456,28 @@ def test_wrong_settings_are_reported_before_anything_is_done(house):
 
 
 @pytest.mark.rule("context.files")
-def test_a_file_that_will_be_missing_is_reported_before_the_call_is_approved(house):
-    (house.workspace / "there.txt").write_text("x")
-    run = house.run(
-        "delegate", "-t", "a=x", "--context", "there.txt", "--context", "their.txt", "--model", "offline:scout"
-    )
+def test_a_file_of_a_task_that_will_be_missing_is_reported_before_the_call_is_approved(house):
+    tasks = json.dumps([{"label": "a", "prompt": "x", "context": ["their.txt"]}])
+    run = house.run("delegate", "--tasks", "-", "--model", "offline:scout", stdin=tasks)
     first, *_ = run.stderr.splitlines()
-    assert first == "deputy: warning: --context their.txt: not included: their.txt does not exist."
-    assert "    │ their.txt: not included: their.txt does not exist." in run.stderr.splitlines()
+    assert first == "deputy: warning: the context file their.txt is not included: their.txt does not exist."
+    assert "  task 1 context: their.txt: not included: their.txt does not exist." in run.stderr.splitlines()
+
+
+@pytest.mark.parametrize("command", [("delegate", "--yes"), ("ask",)])
+def test_a_file_of_context_that_does_not_exist_stops_before_anything_is_spent(house, command):
+    (house.workspace / "there.txt").write_text("x")
+    run = house.run(*command, "x", "--context", "there.txt", "--context", "their.txt", "--model", "offline:scout")
+    assert run.returncode == 2
+    found = "deputy: --context: found 'their.txt'; their.txt does not exist. Name a file of the workspace\n"
+    assert (run.stdout, run.stderr) == ("", found)
+    assert not house.home.exists()
 
 
 def test_a_path_of_context_that_is_a_secret_is_not_said_again(house):
     secret = f"ghp_{'a1b2c3' * 6}"
     run = house.run("delegate", "-t", "a=x", "--context", secret, "--model", "offline:scout")
-    assert "warning: --context" in run.stderr
+    assert "--context: found" in run.stderr
     assert secret not in run.stderr + run.stdout
 
 

@@ -150,9 +150,10 @@ def test_the_first_answer_counts_and_a_second_is_refused(house, first, second):
     run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
     process.kill()
     process.wait()
-    assert f"To approve or deny: deputy approve {run}" in house.run("ps").stderr
+    short = run[-6:-2]
+    assert f"To approve or deny: deputy approve {short}" in house.run("ps").stderr
     assert house.approve(run, *first).returncode == 0
-    assert house.run("ps").stderr == f"{run} is answered. To continue: deputy resume {run}\n"
+    assert house.run("ps").stderr == f"{short} is answered. To continue: deputy resume {short}\n"
     late = house.approve(run, *second)
     assert (late.returncode, late.stdout) == (3, "")
     assert f"not counted: another answer to {run} came first\n" in late.stderr

@@ -65,8 +65,7 @@ async def _approve(console: Console, run: str, key: str, choice: Choice, digest:
         asking = await find_pending(journal, run, key)
         if asking is None:
             what = f"has no open question {key!r}" if key else "does not wait for approval"
-            warn(f"{run} {what}; `deputy ps` lists the runs that wait")
-            return NOTHING_FOUND
+            return console.not_found(f"{run} {what}; `deputy ps` lists the runs that wait")
         if digest or choice == "no":
             return await _answer(console, journal, asking, choice, digest, details)
         answered = await _ask(console, asking, details)

@@ -74,6 +74,10 @@ def command(
         note("What is the question? Type it, then Ctrl-D.")
     question = argument_or_stdin(" ".join(words) if words else None, "QUESTION")
     if not goes_on:
+        if context:
+            from deputy.interfaces.cli.commands.delegate import check_context
+
+            check_context(context, str(options.workspace))
         task = Task(label=label_of(safe_message(question)), prompt=question, context=context, agent=agent)
         return run_command(lambda stop: _ask(console, task, options, stop))
     if context or agent is not None or options.timeout is not None:

@@ -32,7 +32,7 @@ from deputy.interfaces.safe_text import safe_message
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deputy.client import Deputy
     from deputy.core.approval import ApprovalRequest
@@ -108,6 +108,7 @@ def command(
     --tools or a tasks file names tools that write. Progress goes to standard
     error, the result to standard output.
     """
+    check_context(context, str(options.workspace))
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
     if isinstance(tasks, list):
@@ -239,18 +240,30 @@ def _limited(task: Task, options: RunOptions) -> Task:
     )
 
 
+def check_context(paths: Sequence[str], workspace: str) -> None:
+    """Refuse files of --context that cannot be read, before anything is opened or spent."""
+    for path, problem in _unreadable(paths, workspace):
+        raise UsageError("--context", path, f"{problem} Name a file of the workspace")
+
+
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
-    """Warn before the approval about context files that cannot be read."""
+    """Warn before the approval about context files of a tasks file that cannot be read."""
+    for path, problem in _unreadable([path for task in call.tasks for path in task.context], workspace):
+        warn(f"warning: the context file {path} is not included: {problem}")
+
+
+def _unreadable(paths: Sequence[str], workspace: str) -> Iterator[tuple[str, str]]:
+    """The files that cannot be read, each with the reason."""
     from deputy.tools.tool_text import ToolError
     from deputy.tools.workspace import Workspace
 
     place = Workspace(workspace)
-    for path in dict.fromkeys(path for task in call.tasks for path in task.context):
+    for path in dict.fromkeys(paths):
         try:
             with place.place(path) as found:
                 found.expect_file()
         except ToolError as error:
-            warn(f"warning: --context {path}: not included: {error}")
+            yield path, str(error)
 
 
 async def _routing(deputy: Deputy, call: DelegateCall) -> str:

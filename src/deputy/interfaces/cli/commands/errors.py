@@ -9,13 +9,11 @@ import click
 from deputy.core.visible_text import visible_json
 from deputy.interfaces.cli.commands.task_commands import run_prompt, with_task_options
 from deputy.interfaces.cli.console import (
-    NOTHING_FOUND,
     Console,
     RunOptions,
     fitted,
     note,
     open_journal,
-    warn,
     with_console,
 )
 from deputy.interfaces.text_lines import one_line
@@ -72,8 +70,7 @@ def fix(console: Console, error: str, options: RunOptions) -> int:
     with open_journal() as queries:
         found = alike([] if queries is None else queries.errors(_MOST), error)
     if not found:
-        warn(f"no error has the id {one_line(error, 60)}; `deputy errors` lists them")
-        return NOTHING_FOUND
+        return console.not_found(f"no error has the id {one_line(error, 60)}; `deputy errors` lists them")
     return run_prompt(console, "errors", _prompt(found), options)
 
 

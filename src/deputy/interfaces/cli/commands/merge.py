@@ -12,12 +12,10 @@ from msgspec import structs
 from deputy.core.errors import Unquoted, UsageError
 from deputy.core.project_task import last_branch
 from deputy.interfaces.cli.console import (
-    NOTHING_FOUND,
     REJECTED,
     Console,
     RunOptions,
     note,
-    warn,
     with_console,
     with_run_options,
 )
@@ -67,16 +65,14 @@ def command(console: Console, number: str, options: RunOptions) -> int:
     task = tasks.find(one_number(number))
     entry = _branch_entry(task)
     if entry is None:
-        warn(f"task {task.number} has no branch; `deputy implement {task.number}` makes one")
-        return NOTHING_FOUND
+        return console.not_found(f"task {task.number} has no branch; `deputy implement {task.number}` makes one")
     policy = load_effective_settings(str(project)).approval
     approval = approval_for(policy, yes=options.yes)
     with open_repository(str(project), os.environ) as repository:
         try:
             plan = repository.plan(entry.branch, f"Merge task {task.number}: {task.title}")
         except NothingToMerge as error:
-            warn(print_error(error))
-            return NOTHING_FOUND
+            return console.not_found(print_error(error))
         request = _request(task, entry, plan, str(project))
         if approval == "refuse":
             print_refused(request, policy)

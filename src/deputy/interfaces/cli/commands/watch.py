@@ -64,8 +64,7 @@ def command(console: Console, run: str | None) -> int:
     with open_journal() as queries:
         found = run if run is not None or queries is None else _latest(queries)
         if found is None:
-            warn("no run is active; `deputy ps --all` lists those that ended")
-            return NOTHING_FOUND
+            return console.not_found("no run is active; `deputy ps --all` lists those that ended")
         if queries is None or queries.state(found) is None:
             raise UnknownRun(found)
         return run_command(lambda stop: _watch(queries, found, console.as_json, stop))
