@@ -40,7 +40,9 @@ def main() -> int:
     long_functions = [found for path, tree in trees.items() for found in _long_functions(path, tree)]
     in_source = _vague(path for path in SOURCE.rglob("*") if path.suffix in (".py", ".md", ".toml"))
     in_docs = _vague([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-    thresholds = [_short(path) for path in files if "gc.set_threshold" in path.read_text("utf-8")]
+    # The process of the command line is ours; the process of a program that imports the library is not.
+    library = [path for path in files if path.name != "__main__.py"]
+    thresholds = [_short(path) for path in library if "gc.set_threshold" in path.read_text("utf-8")]
     counts = [
         Count("files in src", 330, len(files), []),
         Count("lines in src", 50_000, sum(lines.values()), []),
@@ -50,11 +52,11 @@ def main() -> int:
         Count("vague pronouns in docs", 10, len(in_docs), in_docs),
         Count(f"files over {LONGEST_FILE} lines", 0, len(long_files), long_files),
         Count(f"functions over {LONGEST_FUNCTION} lines", 0, len(long_functions), long_functions),
-        Count("gc.set_threshold", 0, len(thresholds), thresholds),
+        Count("gc.set_threshold in the library", 0, len(thresholds), thresholds),
     ]
     for count in counts:
         mark = "ok  " if count.found <= count.limit else "OVER"
-        sys.stdout.write(f"{mark} {count.name:32} {count.found:>7,}  (at most {count.limit:,})\n")
+        sys.stdout.write(f"{mark} {count.name:34} {count.found:>7,}  (at most {count.limit:,})\n")
         if count.found > count.limit or "-v" in sys.argv:
             more = len(count.places) - SHOWN
             for place in count.places if "-v" in sys.argv else count.places[:SHOWN]:
