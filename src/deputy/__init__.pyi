@@ -1,10 +1,18 @@
 from deputy.client import Deputy as Deputy
-from deputy.client import run_sync as run_sync
 from deputy.core.approval import ApprovalRequest as ApprovalRequest
 from deputy.core.approval import Decision as Decision
 from deputy.core.approval import Question as Question
+from deputy.core.errors import CannotSpawn as CannotSpawn
+from deputy.core.errors import DeputyError as DeputyError
+from deputy.core.errors import Error as Error
+from deputy.core.errors import LeaseHeld as LeaseHeld
+from deputy.core.errors import NotAdmitted as NotAdmitted
+from deputy.core.errors import StorageError as StorageError
+from deputy.core.errors import UnknownRun as UnknownRun
+from deputy.core.errors import UsageError as UsageError
 from deputy.core.guard import Policy as Policy
 from deputy.core.limits import Budget as Budget
+from deputy.core.outcome import Artifact as Artifact
 from deputy.core.outcome import Blocked as Blocked
 from deputy.core.outcome import Cancelled as Cancelled
 from deputy.core.outcome import Completed as Completed
@@ -12,9 +20,11 @@ from deputy.core.outcome import Failed as Failed
 from deputy.core.outcome import Outcome as Outcome
 from deputy.core.outcome import Partial as Partial
 from deputy.core.outcome import Rejected as Rejected
+from deputy.core.outcome import Usage as Usage
 from deputy.core.progress import Progress as Progress
 from deputy.core.refinement import AgentEvaluator as AgentEvaluator
 from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
+from deputy.core.results import Outcomes as Outcomes
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
 from deputy.engine.ports.observer import ObservedRun as ObservedRun
@@ -24,6 +34,8 @@ from deputy.engine.ports.observer import RunEnd as RunEnd
 from deputy.engine.ports.observer import StepEnd as StepEnd
 from deputy.interfaces.call_results import Refined as Refined
 from deputy.observe.logging_observer import LoggingObserver as LoggingObserver
+from deputy.one_call import delegate as delegate
+from deputy.one_call import run_sync as run_sync
 from deputy.tools.function_tool import tool as tool
 
 __version__: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Raw, json, structs
@@ -15,6 +15,7 @@ from deputy.core.events import APPROVAL, ResumeChanges
 from deputy.core.limits import Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, Grant
+from deputy.core.results import Outcomes
 from deputy.core.state import why_not_claimed
 from deputy.core.task import ALL_TOOLS, HANDING_ON, Task
 from deputy.core.task import DELEGATE as DELEGATE_TOOL
@@ -32,7 +33,7 @@ from deputy.interfaces.questions import QuestionDispatcher, all_asking, answer_t
 from deputy.interfaces.resolve_agents import AgentResolver
 from deputy.interfaces.run_submission import RunSubmitter
 from deputy.interfaces.task_sync import sync_tasks
-from deputy.interfaces.validation import check_concurrency, check_id, check_prompt, check_tasks
+from deputy.interfaces.validation import as_tasks, check_concurrency, check_id, check_prompt
 from deputy.options import DeputyOptions, takes
 from deputy.tools.function_tool import as_tool
 from deputy.tools.mcp_servers import PREFIX
@@ -80,6 +81,8 @@ class Deputy:
         self._waiting = AwaitedCalls()
         self._stopped: dict[str, frozenset[str]] = {}
         """By resumed run: the runs below it that were interrupted too, and continue when it ends."""
+        self._schemas: dict[str, list[object]] = {}
+        """By call: the schemas of its tasks, as the program gave them."""
         self._going_on = asyncio.Lock()
         self._watching = Broadcaster(options.watch)
         self.notify_problems: list[str] = []
@@ -115,12 +118,11 @@ class Deputy:
 
     # --- start work ---------------------------------------------------------------------------------------------------
 
-    async def delegate(self, tasks: Sequence[Task], *, concurrency: int | None = None) -> tuple[Outcome, ...]:
-        """Give each task to a subagent; the outcomes are in the order of the tasks."""
-        check_tasks(tasks)
-        session_id = await self.start(tasks, concurrency=concurrency)
+    async def delegate(self, tasks: Sequence[Task | str], *, concurrency: int | None = None) -> Outcomes:
+        """Give each task to a subagent; the outcomes are in the order of the tasks. A text is the prompt of a task."""
+        session_id = await self.start(as_tasks(tasks), concurrency=concurrency)
         results = await self._await_call(session_id, self.results(session_id))
-        return tuple(result.outcome for result in results)
+        return Outcomes(result.outcome for result in results)
 
     async def run(
         self,
@@ -174,7 +176,7 @@ class Deputy:
 
     async def start(
         self,
-        work: str | Sequence[Task],
+        work: str | Sequence[Task | str],
         *,
         concurrency: int | None = None,
         must_ask: bool = False,
@@ -194,8 +196,8 @@ class Deputy:
             return await self._start_prompt(work, agent, tools, timeout)
         concurrency = self._settings.concurrency if concurrency is None else concurrency
         check_concurrency(concurrency)
-        check_tasks(work)
-        resolved, more = await self._resolver.prepare(work)
+        given = as_tasks(work)
+        resolved, more = await self._resolver.prepare(given)
         await self.models.check_costs(resolved, self._grant.budget)
         tasks = tuple(
             structs.replace(task, timeout=self._settings.seconds(DELEGATE, task.timeout)) for task in resolved
@@ -211,6 +213,8 @@ class Deputy:
         )
         model = await self.models.default(tasks)
         session_id = await self._submit(more, command=DELEGATE, model=model, arguments=Raw(json.encode(fan_out)))
+        if any(task.schema is not None for task in given):
+            self._schemas[session_id] = [task.schema for task in given]
         if must_ask:
             await self._until_it_asks(session_id)
         return session_id
@@ -257,7 +261,7 @@ class Deputy:
         """Wait for the end of a call, and return the result of each task, in the order of the tasks."""
         whole = await self.outcome(session_id)
         state = await self.state(session_id)
-        results = await results_of(self._runtime, state, whole)
+        results = await results_of(self._runtime, state, whole, self._schemas.get(session_id, ()))
         for index, result in enumerate(results):
             # Observers got no `started` event of a parent, so they get no `completed` event.
             if state.parent is not None or result.outcome.session_id != session_id:
@@ -475,23 +479,3 @@ class Deputy:
             return
         remedy = f"this run works in {recorded}; use Deputy(workspace={recorded!r})"
         raise UsageError("workspace", str(self._options.root), remedy)
-
-
-def run_sync(
-    *tasks: Task | str, model: str | None = None, concurrency: int | None = None, **options: Any
-) -> tuple[Outcome, ...]:
-    """Delegate from a script without an event loop; a text is a task without a label. Options are those of Deputy."""
-    given = [
-        Task(label=f"task-{number}", prompt=one) if isinstance(one, str) else one
-        for number, one in enumerate(tasks, start=1)
-    ]
-    check_tasks(given)
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        raise UsageError("run_sync", Unquoted("a running event loop"), "await `Deputy.delegate` there instead")
-
-    async def run() -> tuple[Outcome, ...]:
-        async with Deputy(model, **options) as deputy:
-            return await deputy.delegate(given, concurrency=concurrency)
-
-    return asyncio.run(run())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -93,6 +93,8 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     is_isolated: bool = True
     duration_seconds: float = 0.0
     passed: PassedContext | None = None
+    value: Any = None
+    """The report of a completed task with a schema, as that type; the library sets it, and the journal never has it."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.summary) <= SUMMARY_LENGTH:
@@ -107,6 +109,12 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     def status(self) -> OutcomeWord:
         """The stored name of the kind."""
         return cast("OutcomeWord", self.__struct_config__.tag)
+
+    def _repr_markdown_(self) -> str:
+        """The outcome in a notebook."""
+        from deputy.core.results import outcomes_markdown
+
+        return outcomes_markdown([cast("Outcome", self)])
 
 
 class _Shortcoming(Ending, frozen=True, kw_only=True, omit_defaults=True):

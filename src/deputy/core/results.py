@@ -43,6 +43,33 @@ class Result(Struct, frozen=True, kw_only=True):
     label: str
     outcome: Outcome
 
+    def _repr_markdown_(self) -> str:
+        """The result in a notebook."""
+        return outcomes_markdown([self.outcome])
+
+
+class Outcomes(tuple[Outcome, ...]):
+    """The outcomes of a call, in the order of its tasks."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        """The outcomes in a notebook."""
+        return outcomes_markdown(self)
+
+
+def outcomes_markdown(outcomes: Sequence[Outcome]) -> str:
+    """Outcomes as Markdown for a person, without secrets of a known shape; a single one has no heading of the call."""
+    from deputy.core.redaction import Redactor
+
+    results = [Result(label=_label(outcome), outcome=outcome) for outcome in outcomes]
+    shown = results_markdown(results) if len(results) != 1 else plain(_section(results[0].label, results[0])) + "\n"
+    return Redactor().redact(shown)
+
+
+def _label(outcome: Outcome) -> str:
+    return cleaned_label(outcome.lineage.path[-1].name.removeprefix("task:"))
+
 
 def overall(outcomes: Sequence[Outcome]) -> OutcomeWord:
     """The status of a call: completed if all tasks are, partial if a result is usable, else the worst."""

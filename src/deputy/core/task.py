@@ -131,7 +131,7 @@ class Task(TaskFields, frozen=True, kw_only=True, gc=False):
 
     budget: Budget = Budget()
     schema: Any = None
-    """A JSON Schema; the library also accepts a pydantic model."""
+    """A JSON Schema; the library also takes a pydantic model, a dataclass or another type that msgspec reads."""
     role: Role | None = None
     """The resolved agent definition; never set by the caller."""
     degradation: str = ""

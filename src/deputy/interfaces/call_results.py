@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct, json, structs
 
+from deputy.core.contract import check_schema, invalid_return, schema_of
 from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import RunOpened, Spawned
-from deputy.core.outcome import Cancelled, Outcome, Partial, Rejected, how_to_resume_call
+from deputy.core.outcome import (
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    Partial,
+    Rejected,
+    how_to_resume_call,
+    shortened,
+)
 from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
 from deputy.core.request import task_hop
-from deputy.core.results import Result, results_markdown
+from deputy.core.results import Result, outcomes_markdown, results_markdown
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import ending_of, rounds_of
 from deputy.interfaces.cancel_tree import cancel_remaining
@@ -72,8 +82,11 @@ def brought_up_to_date(whole: Outcome, results: Sequence[Result]) -> Outcome:
     return structs.replace(whole, report=results_markdown(results), errors=errors, next_steps=remedy(errors))
 
 
-async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result, ...]:
-    """The result of each task of an ended call, in their order; of any other run its one result."""
+async def results_of(of: Runtime, state: State, whole: Outcome, schemas: Sequence[object] = ()) -> tuple[Result, ...]:
+    """The result of each task of an ended call, in their order; of any other run its one result.
+
+    `schemas` are the types that the program gave as schemas of the tasks.
+    """
     records = await of.journal.records(state.run)
     tasks, children = tasks_of(records), children_of(records)
     if not tasks:
@@ -89,7 +102,28 @@ async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result,
             return never_started(task, whole)
         return ended.get(child) or await of.engine.result(child)
 
-    return tuple([Result(label=task.label, outcome=await outcome_of(index, task)) for index, task in enumerate(tasks)])
+    outcomes = [await outcome_of(index, task) for index, task in enumerate(tasks)]
+    given = schemas or [task.schema for task in tasks]
+    return tuple(
+        Result(label=task.label, outcome=with_value(outcome, schema))
+        for task, outcome, schema in zip(tasks, outcomes, given, strict=True)
+    )
+
+
+def with_value(outcome: Outcome, schema: object) -> Outcome:
+    """The outcome with its report as a value of the schema's type; failed if that type refuses the report."""
+    if schema is None or not isinstance(outcome, Completed):
+        return outcome
+    value = json.decode(outcome.report)
+    if isinstance(schema, dict | bool):
+        return structs.replace(outcome, value=value)
+    checked = check_schema(value, schema_of(schema))
+    if checked.is_valid:
+        return structs.replace(outcome, value=checked.return_)
+    # The JSON Schema of a type does not have all of its rules.
+    error = invalid_return(checked.problems, f"the task {outcome.lineage.path[-1].name!r}", repairs=0)
+    fields: dict[str, Any] = {**structs.asdict(outcome), "summary": shortened(error.message), "errors": (error,)}
+    return Failed(**fields)
 
 
 # --- refinements ------------------------------------------------------------------------------------------------------
@@ -106,6 +140,10 @@ class Refined(Struct, frozen=True, kw_only=True):
     def best(self) -> Round | None:
         """The round that is kept."""
         return best_round(self.rounds)
+
+    def _repr_markdown_(self) -> str:
+        """The refinement in a notebook."""
+        return outcomes_markdown([self.outcome])
 
 
 def arguments_of(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from deputy.core.errors import UsageError
 from deputy.core.refinement import MOST_ROUNDS, AgentEvaluator
-from deputy.core.task import Task, task_problems
+from deputy.core.task import Task, label_of, task_problems
+from deputy.interfaces.safe_text import safe_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -68,14 +69,24 @@ def _members(value: object) -> tuple[object, ...] | None:
     return tuple(cast("Iterable[object]", value)) if isinstance(value, kinds) else None
 
 
-def check_tasks(tasks: object) -> None:
-    """Raise unless it is a list of at least one task."""
-    members = _members(tasks)
+def as_tasks(work: object) -> tuple[Task, ...]:
+    """The tasks of a call; a text is the prompt of a task, whose label is made from its words."""
+    members = _members(work)
     if not members:
-        raise UsageError("tasks", tasks, "give a list of at least one deputy.Task")
-    for index, task in enumerate(members):
-        if not isinstance(task, Task):
-            raise UsageError(f"tasks[{index}]", task, "give a deputy.Task")
+        raise UsageError("tasks", work, "give a list of at least one deputy.Task or prompt")
+    tasks: list[Task] = []
+    taken: set[str] = set()
+    for index, one in enumerate(members):
+        match one:
+            case Task():
+                tasks.append(one)
+            case str() if one.strip():
+                label = label_of(safe_message(one))
+                tasks.append(Task(label=f"{label}-{index + 1}" if label in taken else label, prompt=one))
+            case _:
+                raise UsageError(f"tasks[{index}]", one, "give a deputy.Task, or a prompt that is not empty")
+        taken.add(tasks[-1].label)
+    return tuple(tasks)
 
 
 def check_task(task: Task, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Check a return against a user's JSON Schema or pydantic model."""
+"""Check a return against a user's JSON Schema, pydantic model or Python type."""
 
 from __future__ import annotations
 
@@ -157,7 +157,15 @@ class ModelSchema(Struct, frozen=True, kw_only=True):
     model: Any
 
 
-Schema = JsonSchema | ModelSchema
+class TypeSchema(Struct, frozen=True, kw_only=True):
+    """A type that msgspec reads (a Struct, dataclass, TypedDict, list[…]) and its JSON Schema."""
+
+    form: Any
+    keys: tuple[str, ...]
+    kind: Any
+
+
+Schema = JsonSchema | ModelSchema | TypeSchema
 
 
 def schema_of(source: object) -> Schema:
@@ -171,7 +179,23 @@ def schema_of(source: object) -> Schema:
     if isinstance(source, dict | bool):
         form, weight = _bounded(cast("object", source))
         return JsonSchema(form=form, keys=_keys(form), weight=weight, validator=_compile(form))
-    raise UsageError("schema", source, "give a JSON Schema as an object, or a pydantic model class")
+    if isinstance(source, type) or hasattr(source, "__origin__"):
+        form = _form_of(source)
+        return TypeSchema(form=form, keys=_keys(form), kind=source)
+    raise UsageError("schema", source, _SOURCES)
+
+
+_SOURCES = "give a JSON Schema as an object, a pydantic model class, or a type such as a dataclass or msgspec.Struct"
+
+
+def _form_of(source: object) -> Any:
+    """The JSON Schema of a type; of a class, with its fields at the root, as providers require."""
+    try:
+        form = json.schema(source)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError("schema", source, f"{_SOURCES}; it has no JSON Schema: {one_line(str(error), 200)}") from error
+    named: Any = form.get("$defs", {}).get(str(form.get("$ref", "")).removeprefix("#/$defs/"))
+    return form if named is None else {**named, "$defs": form["$defs"]}
 
 
 def check_schema(value: Any, schema: Schema) -> CheckedReturn[Any]:
@@ -182,6 +206,8 @@ def check_schema(value: Any, schema: Schema) -> CheckedReturn[Any]:
             return CheckedReturn(return_=None if problems else value, problems=problems)
         case ModelSchema():
             return _make(value, schema.model)
+        case TypeSchema():
+            return _convert(value, schema.kind)
         case _:
             assert_never(schema)
 
@@ -299,6 +325,14 @@ def _make(value: Any, model: Any) -> CheckedReturn[Any]:
         details = getattr(error, "errors", None)
         entries = cast("list[dict[str, Any]]", details()) if callable(details) else [{"msg": str(error)}]
         return CheckedReturn(return_=None, problems=_listed(_schema_error(entry) for entry in entries))
+
+
+def _convert(value: Any, kind: Any) -> CheckedReturn[Any]:
+    try:
+        return CheckedReturn(return_=json.decode(json.encode(value), type=kind))
+    except (ValueError, RecursionError) as error:
+        text = f"Return: {one_line(str(error), 300)}"
+        return CheckedReturn(return_=None, problems=(_problem(text, "Change it to match the schema."),))
 
 
 def _schema_error(entry: dict[str, Any]) -> ContractProblem:
