@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo pictures docs wheel test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,15 @@ demo: $(USABLE)  ## three subagents review a sample project, live; killed, resum
 
 pictures: $(READY)  ## run the demo in a terminal emulator, and draw its screen for the README
 	@$(BIN)/python scripts/pictures.py
+
+docs: $(READY)  ## build the docs as a site in build/site; a broken link is an error
+	@$(BIN)/zensical build --strict
+	@echo "open build/site/index.html"
+
+wheel: $(USABLE)  ## build the wheel in dist, and try it in an empty virtual environment
+	@rm -rf dist
+	@$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	@$(BIN)/python scripts/try_wheel.py dist/*.whl
 
 # Types and layers are checked beside the tests, on a core that would be idle; what they say comes last.
 test: lint  ## format check, lint, types, layers, all tests
@@ -139,4 +148,4 @@ bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, t
 	@$(BIN)/python bench/subtasks.py $(N)
 
 clean:  ## remove what the targets made
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .cache build dist
