@@ -53,8 +53,8 @@ SUMMARY = """
 
 [bold]Look at it[/]
   export DEPUTY_HOME={home}  [dim]# the journal of this demo[/]
-  {deputy} show {call}
-  {deputy} transcript {money}
+  {deputy} ps --all
+  {deputy} transcript money
 
 [bold]Try it on your own code[/], in a new terminal
   {deputy} doctor  [dim]# which model is used here, and what to set[/]
@@ -116,9 +116,7 @@ class Demo:
         if statuses != ENDINGS:
             say(f"The demo did not go as planned: {statuses}. On a very busy machine, try again.")
             return 1
-        say(
-            SUMMARY.format(requests=len(self._provider.asked), again=again, cost=shown["usage"]["cost"], **ids, **NAMES)
-        )
+        say(SUMMARY.format(requests=len(self._provider.asked), again=again, cost=shown["usage"]["cost"], **NAMES))
         return 0
 
     def _delegate_until_killed(self) -> int:

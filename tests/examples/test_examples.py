@@ -48,7 +48,7 @@ def test_the_demo_survives_kill_9_a_question_and_a_timeout_and_says_what_to_try(
     )
     _, _, after = said.partition("What happened\n")
     commands = [line.split()[1] for line in after.splitlines() if "bin/deputy " in line]
-    assert commands == ["show", "transcript", "doctor", "ask", "delegate"]
+    assert commands == ["ps", "transcript", "doctor", "ask", "delegate"]
 
 
 def test_the_findings_of_the_demo_are_at_the_lines_that_it_names():
