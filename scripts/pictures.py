@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyte
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyte.screens import Char
 
@@ -38,6 +38,7 @@ COLOURS = {
 }
 """By the names that the emulator gives to colours."""
 FAMILY = "ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
+PROMPT = re.compile(r"^> $|^Go ahead\?.*\] $")
 FAINT = re.compile(rb"\x1b\[2m")
 
 
@@ -51,7 +52,9 @@ def main() -> int:
     """Write the picture; 1 if its moment never came."""
     picture = ROOT / "docs" / "pictures" / "demo.svg"
     svg = ""
-    for screen in play([sys.executable, str(ROOT / "examples" / "demo.py")]):
+    environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
+    demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
+    for screen in play(demo, {**environ, "TERM": "xterm-256color"}):
         if not svg and all(text in "\n".join(screen.display) for text in SEEN):
             svg = drawn(screen, FIRST, LAST)
     if not svg:
@@ -62,20 +65,20 @@ def main() -> int:
     return 0
 
 
-def play(command: list[str]) -> Iterator[pyte.Screen]:
-    """Run a command in a terminal of its own; its screen after each piece of output."""
+def play(command: list[str], environ: Mapping[str, str], typed: Sequence[str] = ()) -> Iterator[pyte.Screen]:
+    """Run a command in a terminal of its own; its screen after each piece of output. Prompts get the typed answers."""
     child, terminal = pty.fork()
     if child == 0:
-        environ = {**os.environ, "TERM": "xterm-256color", "COLORTERM": ""}
-        environ.pop("NO_COLOR", None)
         os.execve(command[0], command, environ)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     screen = pyte.Screen(COLUMNS, ROWS)
-    stream = pyte.ByteStream(screen)
+    stream, answers = pyte.ByteStream(screen), iter(typed)
     while output := _read(terminal):
         # The emulator has no faint text: show it as grey.
         stream.feed(FAINT.sub(b"\x1b[90m", output))
         yield screen
+        if PROMPT.search(screen.display[screen.cursor.y][: screen.cursor.x]):
+            os.write(terminal, f"{next(answers)}\n".encode())
     os.waitpid(child, 0)
 
 
