@@ -9,6 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
+.PHONY: help demo pictures test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean
 .PHONY: help demo pictures docs wheel test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
@@ -58,7 +59,18 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 unit: $(READY)
+	@command -v chromium >/dev/null || echo "Chromium is not installed: the tests of the web page in a browser are skipped; 'make test-web' installs it."
 	@$(BIN)/pytest -n $(or $(JOBS),3) --dist worksteal
+
+# Debian's Chromium (apt, as root) and axe-core (npm) are for these tests only.
+WEB := build/web
+$(WEB)/.ready: Makefile
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+	@mkdir -p $(WEB) && cd $(WEB) && npm install --silent --no-audit --no-fund --prefix . axe-core@4.14.0
+	@touch $@
+
+test-web: $(READY) $(WEB)/.ready  ## all tests of the web page in Chromium, with axe; installs both (apt as root, npm)
+	@DEPUTY_WEB_TESTS=1 $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 tests/interfaces/web
 
 counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
 	@$(BIN)/python scripts/counts.py

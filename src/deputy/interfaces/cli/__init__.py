@@ -32,6 +32,7 @@ SECTIONS = {
     "Follow and control runs": {
         "ps": "List runs that are active, waiting or interrupted.",
         "watch": "Follow a run of another terminal.",
+        "web": "See, answer and stop runs in the browser.",
         "show": "Show a run: what was asked, how it ended, what it used.",
         "transcript": "Show the conversation of a subagent.",
         "approve": "Approve or deny what a run asks for.",
@@ -75,6 +76,7 @@ _MODULES = {
     "stored_runs": ("show", "transcript", "export", "pin", "prune"),
     "task_commands": ("research", "plan", "implement", "revise", "review", "meta"),
     "task": ("task", "todo"),
+    "web_page": ("web",),
 }
 """The modules with several commands; any other module is named after its command."""
 

@@ -120,15 +120,16 @@ class ReaderThread:
 class Reader:
     """One open stream: the frames that it has not sent yet."""
 
-    def __init__(self, run: str) -> None:
-        self.run = run
+    def __init__(self, runs: frozenset[str]) -> None:
+        self.runs = runs
+        """The runs whose text and records it gets."""
         self._frames: list[Frame] = []
         self._come = asyncio.Event()
         self._is_lost = False
 
     def put(self, frames: list[Frame]) -> None:
         """Add the frames that this reader gets."""
-        mine = [frame for frame in frames if not frame.run or frame.run == self.run]
+        mine = [frame for frame in frames if not frame.run or frame.run in self.runs]
         if mine:
             self._frames += mine
             self._come.set()
@@ -213,7 +214,7 @@ class Feed:
             return [RESET]
         if board is None:
             return []
-        board.watched = {reader.run for reader in self._readers if reader.run}
+        board.watched = {run for reader in self._readers for run in reader.runs}
         try:
             return board.look()
         except StorageError as error:
@@ -246,9 +247,9 @@ class Feed:
         head = {"version": __version__, "journal": problem._asdict(), "jobs": self._jobs.forms()}
         return b"%b,%b}" % (outgoing_json(head)[:-1], body)
 
-    async def stream(self, after: str, run: str) -> AsyncGenerator[list[Frame]]:
+    async def stream(self, after: str, runs: frozenset[str]) -> AsyncGenerator[list[Frame]]:
         """Frames from a position on; an empty list is a sign of life."""
-        reader = Reader(run)
+        reader = Reader(runs)
         self._readers.append(reader)
         self._is_asked.set()
         try:

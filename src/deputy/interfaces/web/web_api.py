@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _MOST_IDS = 2000
 _STATS_RUNS = 10_000
 _MOST_TRANSCRIBED = 5000
+_MOST_WATCHED = 32
 _T = TypeVar("_T")
 
 
@@ -105,9 +106,11 @@ class WebApi:
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        after, run = request.query.get("after", ""), request.query.get("run", "")
+        after = request.query.get("after", "")
+        # Tabs share one stream, which then carries the runs of all of them.
+        runs = frozenset(request.query.get("run", "").split(",")[:_MOST_WATCHED]) - {""}
         try:
-            async with aclosing(self._feed.stream(after, run)) as stream:
+            async with aclosing(self._feed.stream(after, runs)) as stream:
                 async for frames in stream:
                     body = b"".join(map(_frame, frames)) if frames else b"event: beat\ndata: {}\n\n"
                     await response.write(body)

@@ -1,0 +1,196 @@
+// The page: shell, routes, keys, connection, notifications.
+
+import {ApiError, dropToken, hasToken, setToken, takeToken} from './api.js';
+import {announce, ask, jobEnded, messagePlaces} from './actions.js';
+import {BoardView} from './board.js';
+import {clock, counted, h, put, setText} from './dom.js';
+import {RunView} from './run.js';
+import {store} from './store.js';
+import {TimelineView} from './timeline.js';
+import {UsageView} from './usage.js';
+import {addressOf, WaitingView} from './waiting.js';
+
+const KEYS = [
+  ['j k', 'move down, up'], ['h l', 'fold, open'], ['Enter', 'open'], ['Space', 'peek'], ['w', 'next that waits'],
+  ['a', 'to Approve; Enter confirms'], ['d', 'to Deny; Enter confirms'], ['r', 'answer or resume'], ['x', 'select'],
+  ['c', 'cancel, after a question'], ['/', 'filter'], ['f', 'follow the end'], ['[ ]', 'sibling'], ['e', 'export'],
+  ['t', 'timeline'], ['+ −', 'zoom the timeline'], ['1 … 5', 'parts of a run'], ['?', 'this help'], ['Esc', 'back'],
+];
+
+let view = null;
+let asked = null;
+
+const main = h('main', {id: 'main', tabindex: '-1'});
+const connection = h('span', {class: 'connection', role: 'status'});
+const badge = h('span', {class: 'badge', hidden: true});
+const bell = h('button', {class: 'plain bell', title: 'Notify me of questions', onclick: () => allowNotifications()}, 'Notify me');
+const nav = h('nav', {'aria-label': 'Pages'},
+  h('a', {href: '/'}, 'Board'), h('a', {href: '/waiting'}, 'Waiting', badge), h('a', {href: '/usage'}, 'Usage'));
+const top = h('header', {class: 'top'},
+  h('a', {class: 'brand', href: '/', 'aria-label': 'Deputy, board'}, h('img', {src: '/assets/favicon.svg', alt: '', width: '22', height: '22'}), h('span', {}, 'Deputy')),
+  nav, h('span', {class: 'space'}), bell, connection, h('button', {class: 'plain help', 'aria-label': 'Keys', title: 'Keys ( ? )', onclick: () => help()}, '?'));
+const offline = h('div', {class: 'offline', role: 'status', hidden: true});
+
+// --- routes -----------------------------------------------------------------------------------------------------------
+
+function make() {
+  const parts = location.pathname.split('/').filter(Boolean).map(decodeURIComponent);
+  if (parts[0] === 'run' && parts[1]) return new RunView(go, parts[1], parts[2], location.hash);
+  if (parts[0] === 'tree' && parts[1]) return new TimelineView(go, parts[1]);
+  if (parts[0] === 'waiting') return new WaitingView(go);
+  if (parts[0] === 'usage') return new UsageView(go);
+  return new BoardView(go);
+}
+
+function show() {
+  view?.dispose();
+  scrollTo(0, 0);
+  // The view is in the document before it draws.
+  view = make();
+  put(main, view.element);
+  view.list?.placed?.();
+  for (const link of nav.querySelectorAll('a')) {
+    if (link.pathname === location.pathname) link.setAttribute('aria-current', 'page'); else link.removeAttribute('aria-current');
+  }
+  titled();
+  view.list?.soon?.();
+}
+
+/** Go to another page of this server. */
+function go(path) {
+  const url = new URL(path, location.href);
+  if (url.origin !== location.origin) return;
+  history.pushState(null, '', url);
+  show();
+}
+
+function titled() {
+  const number = store.waiting.size;
+  document.title = `${number ? `(${number}) ` : ''}${view?.title ?? 'Deputy'} · Deputy`;
+  badge.hidden = !number;
+  setText(badge, number);
+}
+
+addEventListener('popstate', show);
+document.addEventListener('click', (event) => {
+  const link = event.target.closest?.('a[href]');
+  if (!link || link.target || link.hasAttribute('download') || link.origin !== location.origin || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  if (link.pathname === location.pathname && link.search === location.search && link.hash) location.hash = link.hash;
+  else go(link.href);
+});
+
+// --- keys -------------------------------------------------------------------------------------------------------------
+
+document.addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector('dialog[open]')) return;
+  const target = event.target;
+  if (target.matches('input, textarea, select')) {
+    if (event.key === 'Escape') target.blur();
+    return;
+  }
+  // Enter and Space belong to the button or link that has the focus.
+  if ((event.key === 'Enter' || event.key === ' ') && target.matches('button, a, summary')) return;
+  if (/^(Arrow|Page|Home|End)/.test(event.key) && target.matches('.exact')) return;
+  if (!/^.$|^(Arrow|Page)|^(Home|End|Enter|Escape)$/.test(event.key)) return;
+  if (/^(Arrow|Page)|^(Home|End)$/.test(event.key) && !target.matches('[role=tree]')) return;
+  if (event.key === '?') help();
+  else if (event.key === 'w' && !(view instanceof WaitingView)) nextWaiting();
+  else if (!view?.key?.(event.key)) return;
+  event.preventDefault();
+});
+
+function nextWaiting() {
+  const [first] = store.questions();
+  if (first) go(addressOf(first)); else announce('Nothing waits for you.');
+}
+
+function help() {
+  const dialog = h('dialog', {class: 'keys', 'aria-label': 'Keys'},
+    h('h2', {}, 'Keys'), h('dl', {}, KEYS.map(([keys, text]) => [h('dt', {}, keys.split(' ').map((key) => [h('kbd', {}, key), ' '])), h('dd', {}, text)])),
+    h('div', {class: 'buttons'}, h('button', {class: 'main', autofocus: true, onclick: () => dialog.close()}, 'Close')));
+  dialog.addEventListener('close', () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+// --- connection and news ------------------------------------------------------------------------------------------------
+
+function connected() {
+  const words = {live: 'live', connecting: 'connecting', offline: 'offline', token: 'signed out'};
+  setText(connection, words[store.state] ?? store.state);
+  connection.className = `connection ${store.state}`;
+  offline.hidden = store.state !== 'offline';
+  if (store.state === 'offline') setText(offline, `Offline: as of ${clock(store.asOf)}. Connecting again; actions are disabled.`);
+  document.body.classList.toggle('is-offline', store.state === 'offline');
+  if (store.state === 'token') signIn('The server does not accept the token any more.');
+}
+
+let planned = new Set();
+store.addEventListener('change', ({detail}) => {
+  if (detail === 'state') connected();
+  if (detail === 'waiting' || detail === 'board') { titled(); notifyNew(); }
+  if (!view) return;
+  if (!planned.size) {
+    const current = view;
+    requestAnimationFrame(() => { const all = planned; planned = new Set(); if (view === current) for (const what of all) view.update(what); });
+  }
+  planned.add(detail);
+});
+store.addEventListener('job', ({detail}) => { if (detail.state !== 'running') jobEnded(detail); });
+
+/** One browser notification for each new question, if the person wants them. */
+function notifyNew() {
+  const now = new Set(store.waiting.keys());
+  const fresh = asked && [...store.waiting.values()].filter((one) => !asked.has(`${one.run} ${one.key}`));
+  asked = now;
+  bell.hidden = !('Notification' in window) || Notification.permission !== 'default';
+  if (!fresh?.length) return;
+  announce(`${counted(fresh.length, 'question')} ${fresh.length === 1 ? 'waits' : 'wait'} for you.`);
+  if (!('Notification' in window) || Notification.permission !== 'granted' || !store.stream.isLeader) return;
+  for (const one of fresh.slice(0, 5)) {
+    const note = new Notification(`${one.label} asks`, {body: one.question.slice(0, 200), tag: `${one.run} ${one.key}`});
+    note.onclick = () => { focus(); go(addressOf(one)); };
+  }
+}
+
+async function allowNotifications() {
+  if (await ask('Show a notification of the browser for each new question?', 'Allow')) await Notification.requestPermission();
+  bell.hidden = Notification.permission !== 'default';
+}
+
+// --- start --------------------------------------------------------------------------------------------------------------
+
+function signIn(reason = '') {
+  view?.dispose();
+  view = null;
+  const field = h('input', {type: 'password', autocomplete: 'off', 'aria-label': 'Token', required: true});
+  put(main, h('form', {class: 'sign-in', onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); location.reload(); }},
+    h('h1', {}, 'Token needed'), reason && h('p', {class: 'failed'}, reason),
+    h('p', {}, 'Open the address that ', h('code', {}, 'deputy web'), ' prints; it carries the token. Or paste the token here. It is in the file ',
+      h('code', {}, 'web-token'), ' in Deputy’s home, usually ', h('code', {}, '~/.deputy'), '.'),
+    field, h('button', {class: 'main'}, 'Open')));
+  field.focus();
+}
+
+async function begin() {
+  document.body.append(h('a', {class: 'skip', href: '#main'}, 'To the content'), top, offline, main, ...messagePlaces());
+  connected();
+  if (!hasToken()) { signIn(); return; }
+  for (let pause = 250; ; pause = Math.min(5000, pause * 2)) {
+    try {
+      await store.load();
+      break;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status === 401) { dropToken(); signIn('The server does not accept this token.'); return; }
+      if (error.status === 429) { signIn(error.message); return; }
+      store.connected('offline');
+      await new Promise((done) => setTimeout(done, pause));
+    }
+  }
+  show();
+}
+
+takeToken();
+begin();

@@ -1,0 +1,454 @@
+// The board: what waits, then all runs as a tree.
+
+import {ApiError, get} from './api.js';
+import {ask, cancelRuns, resumeRuns, say} from './actions.js';
+import {clock, count, counted, duration, h, MARKS, meter, money, put, setText, statusMark} from './dom.js';
+import {isLive, nameOf, store} from './store.js';
+import {VirtualList} from './virtual.js';
+import {questionLine} from './waiting.js';
+
+const FOLD_ABOVE = 20;
+const ENDED = new Set(['completed', 'partial', 'failed', 'cancelled', 'rejected']);
+const SORTS = {
+  cost: (row) => -(store.used(row.id).cost ?? Infinity),
+  tokens: (row) => -(store.used(row.id).input + store.used(row.id).output),
+  silent: (row) => lastSign(row),
+  newest: (row) => -row.requested_at,
+};
+export const FLAGS = ['silent', 'loop', 'hot', 'retrying', 'interrupted', 'overdue'];
+
+/** The last sign of life of a run. */
+export const lastSign = (row) => Math.max(row.last_at, store.doing.get(row.id)?.[2] ?? 0);
+
+/** Whether a run should be seen although its siblings are folded. */
+const standsOut = (row) => row.flags.length > 0 || row.status === 'waiting' || row.status === 'blocked' || row.status === 'failed';
+
+export class BoardView {
+  constructor(go) {
+    this.go = go;
+    this.title = 'Board';
+    this.folded = new Set();
+    this.opened = new Set();
+    this.selected = new Set();
+    this.at = 0;
+    this.query = new URLSearchParams(location.search);
+    this.element = h('div', {class: 'board'});
+    this.stats = h('ul', {class: 'stats', 'aria-label': 'Totals'});
+    this.asking = h('section', {class: 'asking', 'aria-labelledby': 'asking-title'});
+    this.notice = h('div', {class: 'notice', hidden: true});
+    this.tree = h('div', {class: 'tree', role: 'tree', tabindex: '0', 'aria-label': 'Runs', 'aria-multiselectable': 'true'});
+    this.news = h('button', {class: 'news', hidden: true, onclick: () => this.sort()});
+    this.bar = h('div', {class: 'selection', hidden: true, role: 'region', 'aria-label': 'Selected runs'});
+    this.peek = h('aside', {class: 'peek', hidden: true, 'aria-label': 'Peek'});
+    this.list = new VirtualList(this.tree, {
+      height: () => (innerWidth < 760 ? 58 : 36),
+      make: (item) => (item.kind === 'fold' ? this.makeFold(item) : this.makeRow(item)),
+      keyOf: (item) => item.key,
+    });
+    this.element.append(
+      h('h1', {class: 'sr'}, 'Board'), this.stats, this.notice, this.asking, this.filters(),
+      h('div', {class: 'columns', 'aria-hidden': 'true'},
+        ['run', 'doing now', 'time', 'context', 'in', 'out', 'cost', 'age'].map((name) => h('span', {class: `c-${name.split(' ')[0]}`}, name))),
+      this.news, this.tree, this.bar, this.peek);
+    this.tree.addEventListener('focus', () => this.list.soon());
+    this.timer = setInterval(() => this.tick(), 1000);
+    this.update('board');
+  }
+
+  dispose() {
+    clearInterval(this.timer);
+    this.list.dispose();
+  }
+
+  // --- filters ------------------------------------------------------------------------------------------------------
+
+  filters() {
+    const choose = (name, label, options) =>
+      h('label', {}, h('span', {class: 'sr'}, label), h('select', {name, onchange: (event) => this.filter(name, event.target.value)},
+        options.map(([value, text]) => h('option', {value, selected: this.query.get(name) === value}, text))));
+    this.search = h('input', {
+      type: 'search', name: 'q', placeholder: 'Filter runs  ( / )', 'aria-label': 'Filter runs', value: this.query.get('q') ?? '',
+      oninput: (event) => this.filter('q', event.target.value),
+    });
+    const hide = h('input', {type: 'checkbox', checked: this.query.get('hide') === 'completed',
+      onchange: (event) => this.filter('hide', event.target.checked ? 'completed' : '')});
+    const root = this.query.get('root');
+    return h('form', {class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault()},
+      this.search,
+      choose('status', 'Status', [['', 'any status'], ...Object.keys(MARKS).map((name) => [name, name])]),
+      choose('flag', 'Flag', [['', 'any flag'], ['any', 'flagged'], ...FLAGS.map((name) => [name, name])]),
+      choose('sort', 'Order', [['', 'as started'], ['newest', 'newest first'], ['cost', 'by cost'], ['tokens', 'by tokens'], ['silent', 'longest silent']]),
+      h('label', {class: 'check'}, hide, 'hide completed'),
+      root && h('a', {class: 'chip', href: '/'}, `one tree only ✕`));
+  }
+
+  filter(name, value) {
+    if (value) this.query.set(name, value); else this.query.delete(name);
+    const text = this.query.toString();
+    history.replaceState(null, '', text ? `/?${text}` : '/');
+    this.at = 0;
+    this.order = null;
+    this.flatten();
+  }
+
+  matches(row) {
+    const status = this.query.get('status');
+    const flag = this.query.get('flag');
+    const text = (this.query.get('q') ?? '').toLowerCase();
+    if (status && row.status !== status) return false;
+    if (flag && !(flag === 'any' ? row.flags.length : row.flags.includes(flag))) return false;
+    if (this.query.get('hide') === 'completed' && row.status === 'completed') return false;
+    if (this.query.get('root') && row.root !== this.query.get('root')) return false;
+    if (!text) return true;
+    return [row.id, row.label, row.agent, row.command, row.model, store.doing.get(row.id)?.[1] ?? ''].some((one) => one.toLowerCase().includes(text));
+  }
+
+  // --- the rows -----------------------------------------------------------------------------------------------------
+
+  sort() {
+    this.order = null;
+    this.flatten();
+  }
+
+  flatten() {
+    const key = SORTS[this.query.get('sort')];
+    const items = [];
+    if (key) this.flat(items, key); else this.walk(store.tops(), 1, items);
+    this.items = items;
+    this.at = Math.min(this.at, Math.max(0, items.length - 1));
+    this.list.set(items);
+    this.isEmpty();
+  }
+
+  /** A sorted list keeps its order until it is sorted again; new runs wait behind a button. */
+  flat(items, key) {
+    const rows = [...store.rows.values()].filter((row) => this.matches(row));
+    this.order ??= rows.map((row) => [key(row), row.id]).sort((a, b) => a[0] - b[0]).map(([, id]) => id);
+    const known = new Set(this.order);
+    const shown = new Set(rows.map((row) => row.id));
+    for (const id of this.order) if (shown.has(id)) items.push({kind: 'run', key: id, id, level: 1});
+    const fresh = rows.filter((row) => !known.has(row.id)).length;
+    this.news.hidden = !fresh;
+    if (fresh) setText(this.news, `${fresh} new`);
+  }
+
+  walk(ids, level, items) {
+    this.news.hidden = true;
+    const hidden = new Map();
+    const keep = (id) => {
+      if (hidden.has(id)) return hidden.get(id);
+      const row = store.rows.get(id);
+      // A run stays if it matches or something below it does.
+      const is = Boolean(row) && (this.matches(row) || (store.children.get(id) ?? []).some(keep));
+      hidden.set(id, is);
+      return is;
+    };
+    const visit = (list, depth, parent) => {
+      const kept = list.filter(keep);
+      const isFan = parent && kept.length > FOLD_ABOVE;
+      if (isFan) items.push({kind: 'fold', key: `fold ${parent}`, parent, level: depth, ids: kept, isOpen: this.opened.has(parent)});
+      for (const id of kept) {
+        const row = store.rows.get(id);
+        if (isFan && !this.opened.has(parent) && !standsOut(row)) continue;
+        const below = store.children.get(id) ?? [];
+        const isOpen = below.length > 0 && !this.folded.has(id);
+        items.push({kind: 'run', key: id, id, level: depth, has: below.length > 0, isOpen});
+        if (isOpen) visit(below, depth + 1, id);
+      }
+    };
+    visit(ids, level, null);
+  }
+
+  makeFold(item) {
+    const element = h('div', {class: 'row fold', role: 'treeitem', 'aria-selected': 'false', onclick: () => this.toggle(this.items.find((one) => one.key === item.key))});
+    const text = h('span', {class: 'c-run'});
+    element.append(text);
+    return {element, update: (now, at) => {
+      const counts = {};
+      for (const id of now.ids) { const {status} = store.rows.get(id); counts[status] = (counts[status] ?? 0) + 1; }
+      const words = Object.entries(counts).map(([status, number]) => `${number} ${status}`).join(', ');
+      element.id = `row-${at}`;
+      element.setAttribute('aria-level', now.level);
+      element.setAttribute('aria-expanded', now.isOpen);
+      element.classList.toggle('at', at === this.at);
+      element.style.setProperty('--level', now.level - 1);
+      setText(text, `${now.isOpen ? '▾' : '▸'} ${counted(now.ids.length, 'subagent')}: ${words}`);
+    }};
+  }
+
+  makeRow(item) {
+    const part = (name, ...more) => h('span', {class: `c-${name}`}, ...more);
+    const fold = h('button', {class: 'twist', tabindex: '-1', 'aria-hidden': 'true', onclick: (event) => { event.stopPropagation(); this.toggle(this.items.find((one) => one.id === item.id)); }});
+    const mark = h('span', {class: 'mark', 'aria-hidden': 'true'});
+    const word = h('span', {class: 'sr'});
+    const label = h('a', {class: 'label', href: `/run/${item.id}`, tabindex: '-1'});
+    const model = h('span', {class: 'model quiet'});
+    const flags = h('span', {class: 'flags'});
+    const doing = part('doing');
+    const time = part('time');
+    const context = part('context');
+    const [input, output, cost, age] = ['in', 'out', 'cost', 'age'].map((name) => part(name));
+    const element = h('div', {class: 'row', role: 'treeitem', 'aria-selected': 'false', onclick: () => this.choose(item.id)},
+      part('run', fold, mark, word, label, flags, model), doing, time, context, input, output, cost, age);
+    let before = null;
+    return {element, update: (now, at) => {
+      const row = store.rows.get(item.id);
+      if (!row) return;
+      element.id = `row-${at}`;
+      element.style.setProperty('--level', now.level - 1);
+      element.classList.toggle('at', at === this.at);
+      element.classList.toggle('picked', this.selected.has(item.id));
+      element.setAttribute('aria-selected', this.selected.has(item.id));
+      element.setAttribute('aria-level', now.level);
+      if (now.has) element.setAttribute('aria-expanded', now.isOpen); else element.removeAttribute('aria-expanded');
+      setText(fold, now.has ? (now.isOpen ? '▾' : '▸') : '');
+      const used = store.used(item.id);
+      const at_ = store.doing.get(item.id);
+      const shown = doingText(row, at_);
+      const silent = isLive(row) ? store.now() - lastSign(row) : 0;
+      setText(doing, shown + (silent > 15 && row.status === 'running' && !now.has ? ` · silent ${duration(silent)}` : ''));
+      doing.className = `c-doing ${at_?.[0] ?? ''}`;
+      setText(age, duration((row.ended_at ?? store.now()) - row.began_at));
+      setText(input, (row.estimated ? '~' : '') + count(used.input));
+      setText(output, count(used.output));
+      setText(cost, money(used.cost, used.requests));
+      this.bar_(time, row);
+      if (before === row) return;
+      before = row;
+      setText(mark, MARKS[row.status] ?? '·');
+      mark.className = `mark ${row.status}`;
+      setText(label, nameOf(row));
+      setText(model, row.command === 'delegate' ? '' : row.model.replace(/^.*[:/]/, ''));
+      put(flags, row.flags.map((name) => h('span', {class: `flag ${name}`}, name)));
+      put(context, row.context_window
+        ? meter(row.context_tokens / row.context_window, `context ${Math.round((100 * row.context_tokens) / row.context_window)} %`) : '');
+      element.dataset.status = row.status;
+      setText(word, row.status);
+    }};
+  }
+
+  bar_(element, row) {
+    const end = row.ended_at ?? store.now();
+    if (!row.deadline || !isLive(row)) { setText(element, ''); return; }
+    const part = (end - row.began_at) / Math.max(1, row.deadline - row.began_at);
+    const text = row.deadline > end ? `${duration(row.deadline - end)} left` : `${duration(end - row.deadline)} over`;
+    const key = `${Math.round(part * 100)} ${text}`;
+    if (element.dataset.key === key) return;
+    element.dataset.key = key;
+    put(element, meter(part, text));
+  }
+
+  // --- what changes -------------------------------------------------------------------------------------------------
+
+  update(what) {
+    if (what === 'state' || what === 'board') this.journal();
+    if (what === 'doing') { this.list.soon(); return; }
+    if (what === 'waiting' || what === 'board' || what === 'rows') this.questions();
+    if (this.structure !== store.structure || what === 'board' || what === 'gone') {
+      this.structure = store.structure;
+      this.flatten();
+    } else this.list.soon();
+    this.totals();
+    this.chosen();
+  }
+
+  tick() {
+    this.list.soon();
+    for (const one of this.asking.querySelectorAll('[data-until]')) {
+      setText(one, `${duration(Number(one.dataset.until) - store.now())} left`);
+    }
+  }
+
+  totals() {
+    const found = store.summary();
+    const cost = found.unknown ? `${found.cost ? money(found.cost) + ' + ' : ''}?` : money(found.cost, found.tokens);
+    const key = JSON.stringify([found, cost]);
+    if (this.totalsKey === key) return;
+    this.totalsKey = key;
+    const stat = (value, name, href, tone = '') => h('li', {class: `stat ${tone}`},
+      href ? h('a', {href}, h('strong', {}, value), ' ', h('span', {}, name)) : [h('strong', {}, value), ' ', h('span', {}, name)]);
+    put(this.stats,
+      stat(found.waiting, 'waiting', '/waiting', found.waiting ? 'waiting' : ''),
+      stat(found.running, 'running', '/?status=running'),
+      stat(found.flagged, 'flagged', '/?flag=any', found.flagged ? 'partial' : ''),
+      stat(found.failed, 'failed', '/?status=failed', found.failed ? 'failed' : ''),
+      stat(count(found.tokens), 'tokens', '/usage'),
+      stat(cost, 'cost', '/usage'),
+      stat(found.rate ? money(found.rate) : '–', 'a minute'));
+  }
+
+  questions() {
+    const all = store.questions();
+    const key = all.map((one) => `${one.run} ${one.key} ${one.answered}`).join('|');
+    if (this.askedKey === key) return;
+    this.askedKey = key;
+    this.asking.hidden = !all.length;
+    put(this.asking, h('h2', {id: 'asking-title'}, 'Waiting for you'),
+      h('ul', {class: 'questions'}, all.slice(0, 5).map((one) => h('li', {}, questionLine(one)))),
+      all.length > 5 && h('p', {}, h('a', {href: '/waiting'}, `All ${all.length} questions`)));
+  }
+
+  journal() {
+    const {state, message, remedy} = store.journal;
+    this.notice.hidden = state === 'ok';
+    this.notice.className = `notice ${state}`;
+    if (state === 'none') {
+      put(this.notice, h('h2', {}, 'No runs yet'), h('p', {}, 'Start one in a terminal, and it appears here:'),
+        h('pre', {}, 'deputy delegate -t "auth=Where are passwords checked?"\ndeputy run "Why does the login test fail?"'));
+    } else if (state !== 'ok') {
+      const heads = {damaged: 'The journal is damaged', newer: 'The journal is of a newer version', failed: 'The journal cannot be read'};
+      put(this.notice, h('h2', {}, heads[state]), h('p', {}, message), h('p', {}, remedy),
+        state === 'damaged' && h('p', {class: 'quiet'}, 'What can still be read is shown. Nothing can be changed from here.'));
+    }
+  }
+
+  isEmpty() {
+    const all = [...store.rows.values()];
+    this.empty?.remove();
+    if (store.journal.state === 'none') return;
+    if (this.items.length && (all.some(isLive) || this.query.toString())) return;
+    const text = this.items.length ? 'Nothing is running now. These ended last:' : all.length ? 'No run matches the filter.' : 'No runs yet.';
+    this.empty = h('p', {class: 'quiet empty'}, text);
+    this.tree.before(this.empty);
+  }
+
+  // --- keys and actions ---------------------------------------------------------------------------------------------
+
+  get current() { return this.items[this.at]; }
+
+  move(at) {
+    this.at = Math.max(0, Math.min(this.items.length - 1, at));
+    this.tree.setAttribute('aria-activedescendant', `row-${this.at}`);
+    this.tree.focus({preventScroll: true});
+    this.list.reveal(this.at);
+    if (!this.peek.hidden) this.look();
+  }
+
+  choose(id) {
+    const at = this.items.findIndex((one) => one.id === id);
+    if (at >= 0) this.move(at);
+  }
+
+  toggle(item, open) {
+    if (!item) return;
+    if (item.kind === 'fold') {
+      if (open ?? !item.isOpen) this.opened.add(item.parent); else this.opened.delete(item.parent);
+    } else if (item.has) {
+      if (open ?? !item.isOpen) this.folded.delete(item.id); else this.folded.add(item.id);
+    }
+    this.flatten();
+  }
+
+  pick() {
+    const id = this.current?.id;
+    if (!id) return;
+    if (this.selected.has(id)) this.selected.delete(id); else this.selected.add(id);
+    this.chosen();
+    this.list.soon();
+  }
+
+  /** The selected runs, else the current one. */
+  targets() { return this.selected.size ? [...this.selected] : this.current?.id ? [this.current.id] : []; }
+
+  chosen() {
+    this.bar.hidden = !this.selected.size;
+    if (!this.selected.size) { this.chosenKey = ''; return; }
+    const key = String(this.selected.size);
+    if (this.chosenKey === key) return;
+    this.chosenKey = key;
+    put(this.bar, h('strong', {}, `${this.selected.size} selected`),
+      h('button', {onclick: () => this.cancel()}, 'Cancel…'),
+      h('button', {onclick: () => resumeRuns([...this.selected])}, 'Resume'),
+      h('button', {class: 'plain', onclick: () => { this.selected.clear(); this.chosen(); this.list.soon(); }}, 'Clear'));
+  }
+
+  async cancel() {
+    const ids = this.targets();
+    if (await cancelRuns(ids)) { this.selected.clear(); this.chosen(); this.list.soon(); }
+  }
+
+  async look() {
+    const id = this.current?.id;
+    if (!id) return;
+    this.peek.hidden = false;
+    this.element.classList.add('peeking');
+    const row = store.rows.get(id);
+    const doing = store.doing.get(id);
+    put(this.peek, h('p', {}, statusMark(row.status), ' ', h('a', {href: `/run/${id}`}, nameOf(row))),
+      doing && h('p', {class: 'code'}, doing[1]), h('p', {class: 'quiet'}, 'Reading…'));
+    try {
+      const whole = await get(`/api/runs/${id}`);
+      if (this.current?.id !== id) return;
+      this.peek.lastChild.remove();
+      this.peek.append(
+        h('p', {class: 'clip'}, whole.prompt),
+        h('ul', {class: 'last'}, whole.last_records.slice(-3).map(([, at, kind, , line]) =>
+          h('li', {}, h('span', {class: 'quiet'}, `${clock(at)} ${kind.replaceAll('_', ' ')}`), ' ', line))));
+      if (whole.live_text) this.peek.append(h('pre', {class: 'clip'}, whole.live_text.slice(-1500)));
+      if (whole.outcome) this.peek.append(h('p', {}, whole.outcome.summary));
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.peek.lastChild.textContent = error.message;
+    }
+  }
+
+  close() {
+    if (!this.peek.hidden) { this.peek.hidden = true; this.element.classList.remove('peeking'); return true; }
+    if (this.selected.size) { this.selected.clear(); this.chosen(); this.list.soon(); return true; }
+    return false;
+  }
+
+  sibling(step) {
+    const level = this.current?.level;
+    for (let at = this.at + step; at >= 0 && at < this.items.length; at += step) {
+      if (this.items[at].level < level) return;
+      if (this.items[at].level === level) { this.move(at); return; }
+    }
+  }
+
+  key(key) {
+    const item = this.current;
+    const acts = {
+      j: () => this.move(this.at + 1), ArrowDown: () => this.move(this.at + 1),
+      k: () => this.move(this.at - 1), ArrowUp: () => this.move(this.at - 1),
+      Home: () => this.move(0), End: () => this.move(this.items.length - 1),
+      PageDown: () => this.move(this.at + 15), PageUp: () => this.move(this.at - 15),
+      l: () => this.toggle(item, true), ArrowRight: () => this.toggle(item, true),
+      h: () => this.out(item), ArrowLeft: () => this.out(item),
+      Enter: () => (item?.kind === 'fold' ? this.toggle(item) : item && this.go(`/run/${item.id}`)),
+      ' ': () => (this.peek.hidden ? this.look() : this.close()),
+      x: () => this.pick(), c: () => this.cancel(), r: () => this.resume(),
+      '/': () => { this.search.focus(); this.search.select(); },
+      t: () => item?.id && this.go(`/tree/${store.rows.get(item.id).root}`),
+      e: () => item?.id && this.go(`/run/${item.id}#export`),
+      '[': () => this.sibling(-1), ']': () => this.sibling(1),
+      Escape: () => this.close(),
+    };
+    if (!acts[key]) return false;
+    acts[key]();
+    return true;
+  }
+
+  out(item) {
+    if (!item) return;
+    if (item.isOpen) { this.toggle(item, false); return; }
+    for (let at = this.at - 1; at >= 0; at--) if (this.items[at].level < item.level) { this.move(at); return; }
+  }
+
+  async resume() {
+    const ids = this.targets();
+    const asked = ids.length === 1 && store.questions().find((one) => one.run === ids[0]);
+    if (asked) { this.go(`/waiting#${encodeURIComponent(`${asked.run} ${asked.key}`)}`); return; }
+    const ready = ids.filter((id) => store.rows.get(id)?.status !== 'running');
+    if (!ready.length) { say('A running run needs no resume.'); return; }
+    if (ready.length > 1 && !(await ask(`Resume ${counted(ready.length, 'run')}?`, 'Resume'))) return;
+    resumeRuns(ready);
+  }
+}
+
+function doingText(row, doing) {
+  if (ENDED.has(row.status)) return row.reason && row.status !== 'completed' ? row.reason.replaceAll('_', ' ') : '';
+  if (row.status === 'waiting' || row.status === 'blocked') return 'waits for you';
+  if (row.status === 'interrupted') return 'its process ended; resume continues it';
+  return doing?.[1] ?? '';
+}

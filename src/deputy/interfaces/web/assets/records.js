@@ -1,0 +1,281 @@
+// The records of a run, one line each: only those near the screen are read and drawn.
+
+import {get} from './api.js';
+import {clock, h, put, setText} from './dom.js';
+import {markdown} from './markdown.js';
+import {store} from './store.js';
+
+const PAGE = 200;
+const HEIGHT = 30;
+const MARGIN = 8;
+const NAMES = {
+  run_opened: 'opened', requested: 'asked', message_added: 'message', model_call_begun: 'model begins', model_call_ended: 'model',
+  tool_call_begun: 'tool begins', tool_call_ended: 'tool', question_asked: 'asks', question_answered: 'answered', noted: 'note',
+};
+
+export class RecordList {
+  /** `seq` is the number of the last record; `isRaw` opens records as JSON. */
+  constructor(run, seq, {isRaw = false, target = 0} = {}) {
+    this.run = run;
+    this.total = seq;
+    this.isRaw = isRaw;
+    this.heads = new Map();
+    this.pages = new Map();
+    this.bodies = new Map();
+    this.open = new Map();
+    this.shown = new Map();
+    this.fetches = 0;
+    this.list = h('div', {class: 'records virtual', role: 'list', 'aria-label': 'Records'});
+    this.live = h('pre', {class: 'writing', hidden: true, 'aria-label': 'What the model writes now'});
+    this.more = h('button', {class: 'news below', hidden: true, onclick: () => this.follow()});
+    this.element = h('div', {}, this.list, this.live, this.more);
+    this.isFollowing = !target;
+    this.known = seq;
+    this.target = target;
+    this.at = target || seq;
+    this.onscroll = () => { this.noticeScroll(); this.soon(); };
+    addEventListener('scroll', this.onscroll, {passive: true});
+    addEventListener('resize', this.onscroll, {passive: true});
+  }
+
+  dispose() {
+    removeEventListener('scroll', this.onscroll);
+    removeEventListener('resize', this.onscroll);
+    this.isGone = true;
+  }
+
+  /** Called once the list is in the document. */
+  placed() {
+    this.layout();
+    if (this.target) this.jump(this.target); else this.soon();
+  }
+
+  // --- where things are ---------------------------------------------------------------------------------------------
+
+  /** The y of a record: lines of one height, and the open ones above it. */
+  top(seq) {
+    let y = (seq - 1) * HEIGHT;
+    for (const [opened, {height}] of this.open) if (opened < seq) y += height;
+    return y;
+  }
+
+  /** The record at a y. */
+  seqAt(y) {
+    let rest = y;
+    let extra = 0;
+    for (const [opened, {height}] of [...this.open].sort((a, b) => a[0] - b[0])) {
+      const begin = opened * HEIGHT + extra;
+      if (rest < begin) break;
+      extra += Math.min(height, rest - begin);
+    }
+    return Math.max(1, Math.min(this.total, Math.floor((rest - extra) / HEIGHT) + 1));
+  }
+
+  layout() { this.list.style.height = `${this.top(this.total + 1)}px`; }
+
+  soon() {
+    if (this.isPlanned) return;
+    this.isPlanned = true;
+    requestAnimationFrame(() => { this.isPlanned = false; if (!this.isGone) this.draw(); });
+  }
+
+  draw() {
+    const above = -this.list.getBoundingClientRect().top;
+    const first = Math.max(1, this.seqAt(Math.max(0, above)) - MARGIN);
+    const last = Math.min(this.total, this.seqAt(Math.max(0, above + innerHeight)) + MARGIN);
+    const kept = new Set();
+    for (let seq = first; seq <= last; seq++) {
+      kept.add(seq);
+      let row = this.shown.get(seq);
+      if (!row) { row = this.make(seq); this.shown.set(seq, row); this.list.append(row.element); }
+      row.update();
+      const place = `translateY(${this.top(seq)}px)`;
+      if (row.element.style.transform !== place) row.element.style.transform = place;
+    }
+    for (const [seq, row] of this.shown) if (!kept.has(seq)) { row.element.remove(); this.shown.delete(seq); }
+    clearTimeout(this.reading);
+    const missing = [Math.floor((first - 1) / PAGE), Math.floor((last - 1) / PAGE)].filter((page) => !this.pages.has(page));
+    // A fast scroll passes pages that are never read.
+    if (missing.length && this.total) this.reading = setTimeout(() => new Set(missing).forEach((page) => this.read(page)), this.fetches ? 60 : 0);
+  }
+
+  async read(page) {
+    if (this.pages.has(page)) return;
+    this.pages.set(page, true);
+    this.fetches++;
+    try {
+      const {heads} = await get(`/api/runs/${this.run}/records?after=${page * PAGE}&limit=${PAGE}`);
+      for (const head of heads) this.heads.set(head[0], head);
+      // The last page grows.
+      if ((page + 1) * PAGE > this.total) this.pages.delete(page);
+    } catch { this.pages.delete(page); }
+    this.element.dataset.fetches = this.fetches;
+    this.soon();
+  }
+
+  // --- one record ---------------------------------------------------------------------------------------------------
+
+  make(seq) {
+    const number = h('a', {class: 'seq', href: `${location.pathname}#${seq}`, title: 'Link to this record'}, String(seq));
+    const time = h('span', {class: 'quiet at-time'});
+    const kind = h('span', {class: 'kind'});
+    const line = h('span', {class: 'text'});
+    const button = h('button', {class: 'head', 'aria-expanded': 'false', onclick: () => this.toggle(seq)}, time, kind, line);
+    const element = h('div', {class: 'record', role: 'listitem', id: `record-${seq}`}, number, button);
+    let known = null;
+    return {element, update: () => {
+      const head = this.heads.get(seq);
+      element.classList.toggle('at', seq === this.at);
+      button.setAttribute('aria-expanded', this.open.has(seq));
+      const opened = this.open.get(seq);
+      if (opened && opened.body.parentNode !== element) element.append(opened.body);
+      if (!head || known === head) { if (!head) setText(line, '…'); return; }
+      known = head;
+      setText(time, clock(head[1]).slice(-8));
+      setText(kind, NAMES[head[2]] ?? head[2].replaceAll('_', ' '));
+      element.dataset.kind = head[2];
+      setText(line, head[4]);
+      line.title = '';
+    }};
+  }
+
+  async toggle(seq) {
+    this.at = seq;
+    if (this.open.has(seq)) {
+      this.open.get(seq).body.remove();
+      this.open.delete(seq);
+      this.layout();
+      this.soon();
+      return;
+    }
+    const body = h('div', {class: 'body'}, h('p', {class: 'quiet'}, 'Reading…'));
+    this.open.set(seq, {height: 40, body});
+    this.layout();
+    this.soon();
+    const content = this.bodies.get(seq) ?? (await get(`/api/runs/${this.run}/records?after=${seq - 1}&limit=1&bodies=1`)).heads[0]?.[5];
+    this.bodies.set(seq, content);
+    put(body, this.isRaw || !content ? h('pre', {}, JSON.stringify(content, null, 2)) : readable(content));
+    requestAnimationFrame(() => this.measure(seq));
+  }
+
+  measure(seq) {
+    const opened = this.open.get(seq);
+    if (!opened) return;
+    const height = opened.body.offsetHeight;
+    if (height) opened.height = height;
+    this.layout();
+    this.soon();
+  }
+
+  // --- what is new --------------------------------------------------------------------------------------------------
+
+  /** More records exist. */
+  grow(seq) {
+    if (seq <= this.total) return;
+    for (let page = Math.floor((this.total - 1) / PAGE); page <= Math.floor((seq - 1) / PAGE); page++) this.pages.delete(page);
+    this.total = seq;
+    this.layout();
+    this.soon();
+    this.settle();
+  }
+
+  records(heads) {
+    for (const head of heads) this.heads.set(head[0], head);
+    const last = heads.at(-1)?.[0] ?? 0;
+    if (heads.some((head) => head[2] === 'model_call_ended')) this.write('', true);
+    this.grow(last);
+    this.soon();
+  }
+
+  write(piece, isNew = false) {
+    if (isNew) this.live.textContent = '';
+    this.live.append(piece.replace(/\r/g, ''));
+    if (this.live.textContent.length > 100000) this.live.textContent = this.live.textContent.slice(-50000);
+    this.live.hidden = !this.live.textContent;
+    this.settle();
+  }
+
+  get isAtEnd() { return this.element.getBoundingClientRect().bottom <= innerHeight + 40; }
+
+  noticeScroll() {
+    if (Date.now() < (this.movedAt ?? 0) + 200) return;
+    this.isFollowing = this.isAtEnd;
+    this.settle();
+  }
+
+  settle() {
+    if (this.isFollowing) {
+      this.known = this.total;
+      this.more.hidden = true;
+      if (store.rows.get(this.run)?.status === 'running' && !this.isAtEnd) this.toEnd();
+      return;
+    }
+    const fresh = this.total - this.known;
+    this.more.hidden = fresh <= 0;
+    if (fresh > 0) setText(this.more, `↓ ${fresh} new`);
+  }
+
+  toEnd() {
+    this.movedAt = Date.now();
+    scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  follow() {
+    this.isFollowing = true;
+    this.toEnd();
+    this.settle();
+    this.soon();
+  }
+
+  jump(seq) {
+    this.isFollowing = false;
+    this.at = seq;
+    const y = this.list.getBoundingClientRect().top + scrollY + this.top(seq);
+    scrollTo(0, Math.max(0, y - innerHeight / 3));
+    this.draw();
+  }
+
+  move(by) {
+    this.at = Math.max(1, Math.min(this.total, this.at + by));
+    const y = this.list.getBoundingClientRect().top + this.top(this.at);
+    if (y < 140) scrollBy(0, y - 140); else if (y > innerHeight - 60) scrollBy(0, y - innerHeight + 60);
+    this.draw();
+    this.shown.get(this.at)?.element.querySelector('button').focus({preventScroll: true});
+  }
+}
+
+// --- a record in full -----------------------------------------------------------------------------------------------
+
+function readable(event) {
+  const parts = [];
+  const text = (value) => { if (value) parts.push(markdown(value)); };
+  const code = (name, value) => {
+    if (value === undefined || value === null || value === '') return;
+    parts.push(h('div', {}, h('h4', {}, name), h('pre', {}, typeof value === 'string' ? value : JSON.stringify(value, null, 2))));
+  };
+  text(event.prompt ?? event.request?.prompt ?? event.content);
+  if (event.message) said(event.message, text, code);
+  if (event.tool && event.arguments) for (const [name, value] of Object.entries(event.arguments)) code(name, value);
+  if (event.question) text(event.question);
+  if (event.body !== undefined) code('answer', event.body);
+  if (event.outcome) { text(event.outcome.summary); text(event.outcome.report); }
+  if (event.error) code('error', event.error.message);
+  if (event.trace) code('stack trace', event.trace);
+  if (event.result !== undefined) code('result', event.result);
+  if (event.reason) text(event.reason);
+  if (!parts.length) parts.push(h('pre', {}, JSON.stringify(event, null, 2)));
+  return parts;
+}
+
+function said(message, text, code) {
+  if (typeof message === 'string') { text(message); return; }
+  const content = message.content ?? message.parts ?? message.text;
+  for (const part of Array.isArray(content) ? content : [content]) {
+    if (typeof part === 'string') text(part);
+    else if (part?.text) text(part.text);
+    else if (part?.name) code(`→ ${part.name}`, part.arguments ?? part.input);
+    else if (part?.content) said(part, text, code);
+  }
+  for (const call of message.tool_calls ?? []) code(`→ ${call.name}`, call.arguments ?? call.input);
+  for (const result of message.results ?? []) code('result', typeof result.content === 'string' ? result.content : JSON.stringify(result.content));
+}

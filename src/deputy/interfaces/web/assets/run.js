@@ -1,0 +1,279 @@
+// One run: overview, transcript, notes, diff and events.
+
+import {ApiError, get} from './api.js';
+import {againRun, askText, cancelRuns, complain, exportRun, pinRun, resumeRuns, say} from './actions.js';
+import {clock, count, counted, duration, h, meter, money, put, setText, statusMark, svgTitle} from './dom.js';
+import {diffPage} from './diff.js';
+import {markdown} from './markdown.js';
+import {RecordList} from './records.js';
+import {isLive, nameOf, store} from './store.js';
+import {addressOf} from './waiting.js';
+
+const TABS = ['overview', 'transcript', 'notes', 'diff', 'events'];
+
+export class RunView {
+  constructor(go, id, tab = 'overview', hash = '') {
+    this.go = go;
+    this.id = id;
+    this.tab = TABS.includes(tab) ? tab : 'overview';
+    this.title = nameOf(store.rows.get(id)) || id;
+    this.head = h('header', {class: 'run-head'});
+    this.body = h('div', {class: 'run-body', id: 'run-body'});
+    this.element = h('div', {class: 'run-page'}, this.head, this.body);
+    this.ontext = ({detail}) => { if (detail.run === id) this.list?.write(detail.piece); };
+    this.onrecords = ({detail}) => { if (detail.run === id) { this.list?.records(detail.heads); this.refresh(); } };
+    store.addEventListener('text', this.ontext);
+    store.addEventListener('records', this.onrecords);
+    store.stream.watch(id);
+    this.timer = setInterval(() => this.tick(), 1000);
+    this.heading();
+    this.load(hash === '#export' ? '' : hash);
+    if (hash === '#export') exportRun(id);
+  }
+
+  dispose() {
+    clearInterval(this.timer);
+    clearTimeout(this.refreshing);
+    store.removeEventListener('text', this.ontext);
+    store.removeEventListener('records', this.onrecords);
+    store.stream.watch('');
+    this.list?.dispose();
+    this.isGone = true;
+  }
+
+  async load(hash = '') {
+    const target = /^#\d+$/.test(hash) ? Number(hash.slice(1)) : 0;
+    if (target && this.tab === 'overview') this.tab = 'transcript';
+    const row = store.rows.get(this.id);
+    // A link to a record needs no details of the run.
+    if (!(target && row)) {
+      try {
+        this.whole = await get(`/api/runs/${this.id}`);
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        const isGone = error.status === 404;
+        put(this.head, h('h1', {}, isGone ? 'This run is not in the journal' : 'This run cannot be read'));
+        put(this.body, h('p', {}, isGone ? 'It may have been pruned, or the link is of another home.' : error.message), h('p', {}, h('a', {href: '/'}, 'Back to the board')));
+        return;
+      }
+    }
+    if (this.isGone) return;
+    this.heading();
+    this.list?.dispose();
+    this.list = null;
+    const draw = {overview: () => this.overview(), notes: () => this.notes(), diff: () => this.diff()};
+    if (draw[this.tab]) await draw[this.tab]();
+    else {
+      this.list = new RecordList(this.id, Math.max(row?.seq ?? 0, this.whole?.seq ?? 0), {isRaw: this.tab === 'events', target});
+      put(this.body, this.list.element);
+      this.list.placed();
+      if (this.whole?.live_text) this.list.write(this.whole.live_text, true);
+    }
+  }
+
+  /** Read the details again, at most once in two seconds. */
+  refresh() {
+    if (this.tab !== 'overview' || this.refreshing) return;
+    this.refreshing = setTimeout(async () => {
+      this.refreshing = null;
+      try {
+        this.whole = await get(`/api/runs/${this.id}`);
+      } catch { return; }
+      if (!this.isGone && this.tab === 'overview') this.overview();
+    }, 2000);
+  }
+
+  update(what) {
+    const row = store.rows.get(this.id);
+    if (what === 'board') { this.load(location.hash); return; }
+    if (!row || what === 'doing') return;
+    this.list?.grow(row.seq);
+    const key = `${row.status} ${row.seq} ${row.flags} ${store.state} ${store.questions().some((one) => one.run === this.id)}`;
+    if (this.key_ === key) return;
+    this.key_ = key;
+    this.heading();
+    this.refresh();
+  }
+
+  tick() {
+    const row = store.rows.get(this.id);
+    if (row && this.age) setText(this.age, duration((row.ended_at ?? store.now()) - row.began_at));
+  }
+
+  // --- the head -----------------------------------------------------------------------------------------------------
+
+  heading() {
+    const row = store.rows.get(this.id) ?? this.rowOf();
+    if (!row) return;
+    const used = store.used(this.id);
+    const asked = store.questions().find((one) => one.run === this.id);
+    const can = store.state === 'live' && store.journal.state !== 'damaged';
+    const act = (name, does, kind = '') => h('button', {class: kind, disabled: !can, onclick: does}, name);
+    this.age = h('span', {}, duration((row.ended_at ?? store.now()) - row.began_at));
+    const path = store.path(this.id);
+    put(this.head,
+      h('nav', {class: 'crumbs', 'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), path.map((one) => [' › ', h('a', {href: `/run/${one.id}`}, nameOf(one))])),
+      h('div', {class: 'run-title'},
+        h('h1', {}, nameOf(row)), statusMark(row.status), row.flags.map((name) => h('span', {class: `flag ${name}`}, name)),
+        h('div', {class: 'buttons'},
+          asked && h('a', {class: 'button main', href: addressOf(asked)}, asked.about ? 'Review' : 'Answer'),
+          isLive(row) && row.status !== 'interrupted' && act('Cancel…', () => cancelRuns([this.id])),
+          (!isLive(row) || row.status === 'interrupted') && !asked && act('Resume', () => this.resume(), row.status === 'interrupted' || row.status === 'partial' ? 'main' : ''),
+          (this.whole?.can_again ?? false) && act('Again…', () => this.again()),
+          act('Pin', () => pinRun(this.id)),
+          h('button', {onclick: () => exportRun(this.id)}, 'Export'))),
+      h('p', {class: 'facts'},
+        h('span', {}, this.age), h('span', {}, `${count(used.input)} in, ${count(used.output)} out`), h('span', {}, money(used.cost, used.requests)),
+        row.model && h('span', {}, row.model), h('span', {}, counted(row.turns, 'turn')), h('span', {}, counted(row.tool_calls, 'tool call')),
+        h('a', {href: `/tree/${row.root}`}, 'Timeline'), h('code', {class: 'quiet'}, this.id)),
+      h('nav', {class: 'tabs', 'aria-label': 'Parts of the run'}, TABS.map((name) =>
+        h('a', {href: `/run/${this.id}${name === 'overview' ? '' : `/${name}`}`, 'aria-current': name === this.tab ? 'page' : null}, name))));
+    document.title = `${nameOf(row)} · Deputy`;
+  }
+
+  rowOf() {
+    const one = this.whole;
+    return one && {...one, id: this.id, label: one.label, flags: [], root: this.id, began_at: Date.parse(one.started_at) / 1000,
+      ended_at: one.ended_at ? Date.parse(one.ended_at) / 1000 : null};
+  }
+
+  // --- tabs ---------------------------------------------------------------------------------------------------------
+
+  overview() {
+    const one = this.whole;
+    const ended = one.outcome;
+    put(this.body,
+      ended && ended.status !== 'completed' && this.why(ended, one),
+      one.damage && h('p', {class: 'notice damaged'}, one.damage),
+      h('div', {class: 'columns2'},
+        h('div', {},
+          ended && h('section', {}, h('h2', {}, 'Result'), markdown(ended.report || ended.summary)),
+          !ended && store.doing.get(this.id) && h('section', {}, h('h2', {}, 'Doing now'), h('p', {class: 'code'}, store.doing.get(this.id)[1])),
+          !ended && one.live_text && h('section', {}, h('h2', {}, 'Writing'), h('pre', {class: 'clip'}, one.live_text.slice(-3000))),
+          h('section', {}, h('h2', {}, 'Task'), h('div', {class: 'prompt'}, one.prompt)),
+          ended?.artifacts?.length > 0 && h('section', {}, h('h2', {}, 'Files'), h('ul', {}, ended.artifacts.map((file) => h('li', {}, h('code', {}, file.path), file.summary && ` ${file.summary}`)))),
+          ended?.warnings?.length > 0 && h('section', {}, h('h2', {}, 'Warnings'), h('ul', {}, ended.warnings.map((text) => h('li', {}, text)))),
+          one.children.length > 0 && this.subagents(one.children)),
+        h('div', {},
+          h('section', {}, h('h2', {}, 'Limits'), this.limits(one)),
+          one.turns_used.length > 0 && h('section', {}, h('h2', {}, 'Turns'), turnsPlot(one.turns_used, this.id), one.is_cut && h('p', {class: 'quiet'}, 'The last turns.')),
+          h('section', {}, h('h2', {}, 'Last records'), h('ul', {class: 'last'}, one.last_records.map(([seq, at, kind, , line]) =>
+            h('li', {}, h('a', {href: `/run/${this.id}/transcript#${seq}`}, clock(at)), ' ', h('span', {class: 'quiet'}, kind.replaceAll('_', ' ')), ' ', line))))),
+      ));
+  }
+
+  why(ended, one) {
+    const error = ended.errors?.[0];
+    return h('section', {class: `why ${ended.status}`},
+      h('h2', {}, `Why it stopped: ${ended.status}`),
+      h('p', {}, error ? error.message : ended.summary),
+      error?.recommendation && h('p', {class: 'remedy'}, error.recommendation),
+      h('ul', {class: 'last'}, one.last_records.slice(-4, -1).map(([seq, at, kind, , line]) =>
+        h('li', {}, h('a', {href: `/run/${this.id}/transcript#${seq}`}, clock(at)), ' ', h('span', {class: 'quiet'}, kind.replaceAll('_', ' ')), ' ', line))),
+      (!error || error.recoverable) && h('div', {class: 'buttons'}, h('button', {class: 'main', onclick: () => this.resume()}, 'Resume'),
+        one.can_again && h('button', {onclick: () => this.again()}, 'Again…')));
+  }
+
+  limits(one) {
+    const row = store.rows.get(this.id);
+    const rows = [];
+    if (one.deadline) rows.push(['Deadline', clock(Date.parse(one.deadline) / 1000)]);
+    if (one.context_window) {
+      const part = one.context_tokens / one.context_window;
+      rows.push(['Context', [meter(part, `${Math.round(part * 100)} % of the context window`), ` ${Math.round(part * 100)} % of ${count(one.context_window)}`]]);
+    }
+    for (const budget of one.budgets) {
+      const shown = (value) => (budget.resource === 'cost' ? money(value) : count(value));
+      rows.push([`Budget: ${budget.resource}`, [meter(budget.used / budget.cap, `${shown(budget.used)} of ${shown(budget.cap)}`), ` ${shown(budget.used)} of ${shown(budget.cap)}`]]);
+    }
+    rows.push(['Tools', one.tools.join(', ') || 'none']);
+    rows.push(['Model', one.model ?? '–'], ['Agent', one.subagent || '–'], ['Started', clock(Date.parse(one.started_at) / 1000)]);
+    if (one.ended_at) rows.push(['Ended', clock(Date.parse(one.ended_at) / 1000)]);
+    if (one.round) rows.push(['Rounds', String(one.round + 1)]);
+    rows.push(['Own use', `${count(one.own_usage.input)} in, ${count(one.own_usage.output)} out, ${money(one.own_usage.cost, one.own_usage.requests)}`]);
+    if (one.children.length) rows.push(['With subagents', `${count(one.usage.input)} in, ${count(one.usage.output)} out, ${money(one.usage.cost, one.usage.requests)}`]);
+    if (one.workspace) rows.push(['Folder', h('code', {}, one.workspace)]);
+    if (row?.retries) rows.push(['Retries', String(row.retries)]);
+    return h('dl', {class: 'facts-list'}, rows.map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
+  }
+
+  subagents(children) {
+    return h('section', {}, h('h2', {}, counted(children.length, 'subagent')),
+      h('ul', {class: 'subagents'}, children.slice(0, 100).map((one) => {
+        const row = store.rows.get(one.session_id);
+        return h('li', {}, statusMark(row?.status ?? one.status), ' ', h('a', {href: `/run/${one.session_id}`}, one.label), ' ',
+          h('span', {class: 'quiet'}, row ? money(store.used(row.id).cost, store.used(row.id).requests) : ''));
+      })),
+      children.length > 100 && h('p', {}, h('a', {href: `/?root=${this.id}`}, `All ${children.length} on the board`)));
+  }
+
+  async notes() {
+    const {notes} = await get(`/api/runs/${this.id}/notes`);
+    put(this.body, notes.length ? h('ol', {class: 'notes'}, notes.map(([seq, at, text]) =>
+      h('li', {}, h('a', {class: 'quiet', href: `/run/${this.id}/transcript#${seq}`}, clock(at)), markdown(text)))) : h('p', {class: 'quiet'}, 'No notes.'));
+  }
+
+  async diff() {
+    put(this.body, h('p', {class: 'quiet'}, 'Reading…'));
+    const page = await diffPage(this.id).catch((error) => { complain(error); return h('p', {}, error.message); });
+    if (!this.isGone) put(this.body, page);
+  }
+
+  // --- actions ------------------------------------------------------------------------------------------------------
+
+  async resume() {
+    const text = await askText('Resume, with a further message if you like.', 'Resume');
+    if (text !== null) await resumeRuns([this.id], text.trim());
+  }
+
+  async again() {
+    const text = await askText('Start it again. The task:', 'Start', this.whole.prompt);
+    if (text !== null) againRun(this.id, text.trim() === this.whole.prompt.trim() ? {} : {prompt: text});
+  }
+
+  sibling(step) {
+    const row = store.rows.get(this.id);
+    const list = row?.parent ? store.children.get(row.parent) : store.roots;
+    const next = list?.[list.indexOf(this.id) + step];
+    if (next) this.go(`/run/${next}${this.tab === 'overview' ? '' : `/${this.tab}`}`); else say('No further sibling.');
+  }
+
+  key(key) {
+    const row = store.rows.get(this.id);
+    const asked = store.questions().find((one) => one.run === this.id);
+    const acts = {
+      j: () => this.list?.move(1), k: () => this.list?.move(-1),
+      l: () => this.list?.toggle(this.list.at), h: () => this.list?.open.has(this.list.at) && this.list.toggle(this.list.at),
+      f: () => this.list?.follow(),
+      c: () => cancelRuns([this.id]), r: () => (asked ? this.go(addressOf(asked)) : this.resume()),
+      a: () => asked && this.go(addressOf(asked)), d: () => asked && this.go(addressOf(asked)),
+      e: () => exportRun(this.id), t: () => row && this.go(`/tree/${row.root}`),
+      '[': () => this.sibling(-1), ']': () => this.sibling(1), Escape: () => this.go('/'),
+      1: () => this.go(`/run/${this.id}`), 2: () => this.go(`/run/${this.id}/transcript`), 3: () => this.go(`/run/${this.id}/notes`),
+      4: () => this.go(`/run/${this.id}/diff`), 5: () => this.go(`/run/${this.id}/events`),
+    };
+    if (!acts[key]) return false;
+    acts[key]();
+    return true;
+  }
+}
+
+/** Tokens of each turn as bars, and how full the context was as a line. */
+function turnsPlot(turns, run) {
+  const shown = turns.slice(-60);
+  const width = 600;
+  const height = 110;
+  const most = Math.max(1, ...shown.map((turn) => turn.input + turn.output));
+  const step = width / Math.max(8, shown.length);
+  const cost = shown.every((turn) => turn.cost !== null) ? shown.reduce((sum, turn) => sum + turn.cost, 0) : null;
+  const svg = h('svg', {viewBox: `0 0 ${width} ${height}`, class: 'plot', role: 'img', 'aria-label': `${turns.length} turns, ${money(cost)}; the most tokens of one turn are ${count(most)}`});
+  shown.forEach((turn, at) => {
+    const input = (turn.input / most) * (height - 20);
+    const output = (turn.output / most) * (height - 20);
+    const title = svgTitle(`turn ${turns.length - shown.length + at + 1}: ${count(turn.input)} in, ${count(turn.output)} out, ${money(turn.cost)}, ${duration(turn.to - turn.from)}`);
+    svg.append(h('g', {class: turn.failed ? 'turn bad' : 'turn', 'data-run': run}, title,
+      h('rect', {class: 'in', x: at * step + 1, y: height - input, width: Math.max(1, step - 2), height: input}),
+      h('rect', {class: 'out', x: at * step + 1, y: height - input - output, width: Math.max(1, step - 2), height: Math.max(output, turn.output ? 1 : 0)})));
+  });
+  return h('figure', {}, svg, h('figcaption', {class: 'quiet'}, h('span', {class: 'key in'}, 'in'), ' ', h('span', {class: 'key out'}, 'out'), ` · at most ${count(most)} tokens a turn`));
+}

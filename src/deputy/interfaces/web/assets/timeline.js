@@ -1,0 +1,207 @@
+// The timeline of a tree: one lane for each run, as SVG; long idle times are folded.
+
+import {ApiError, get} from './api.js';
+import {clock, duration, h, MARKS, put, setText, svgTitle} from './dom.js';
+import {nameOf, store} from './store.js';
+import {VirtualList} from './virtual.js';
+
+const LANE = 26;
+const FOLD_PART = 0.1;
+const FOLDED = 0.015;
+
+export class TimelineView {
+  constructor(go, root) {
+    this.go = go;
+    this.root = root;
+    this.title = 'Timeline';
+    this.zoom = null;
+    this.at = 0;
+    this.axis = h('div', {class: 'time-axis', 'aria-hidden': 'true'});
+    this.lanes = h('div', {class: 'lanes', role: 'list', 'aria-label': 'Lanes'});
+    this.note = h('p', {class: 'quiet'});
+    this.reset = h('button', {hidden: true, onclick: () => this.setZoom(null)}, 'Whole time');
+    this.element = h('div', {class: 'timeline-page'},
+      h('nav', {class: 'crumbs', 'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), ' › ', h('a', {href: `/run/${root}`}, nameOf(store.rows.get(root)) || root)),
+      h('div', {class: 'run-title'}, h('h1', {}, 'Timeline'), h('p', {class: 'legend'}, ['model', 'tool', 'waiting', 'retry'].map((name) => [h('span', {class: `key span-${name}`}, name), ' '])), this.reset),
+      this.note, this.axis, this.lanes);
+    this.list = new VirtualList(this.lanes, {height: LANE, make: (lane) => this.make(lane), keyOf: (lane) => lane.run});
+    this.brush();
+    this.load();
+    this.timer = setInterval(() => this.tick(), 2000);
+  }
+
+  dispose() {
+    clearInterval(this.timer);
+    this.list.dispose();
+    removeEventListener('resize', this.onresize);
+  }
+
+  async load() {
+    try {
+      this.data = await get(`/api/tree/${this.root}`);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      setText(this.note, error.status === 404 ? 'This run is not in the journal: it may have been pruned.' : error.message);
+      return;
+    }
+    this.arrange();
+  }
+
+  update(what) {
+    if (what === 'rows' || what === 'board') this.isStale = true;
+  }
+
+  tick() {
+    if (!this.isStale || document.hidden) return;
+    this.isStale = false;
+    this.load();
+  }
+
+  /** Find the idle times of the whole tree, and fold those above a tenth of it. */
+  arrange() {
+    const now = store.now();
+    const spans = this.data.lanes.flatMap((lane) => lane.spans.map(([, from, to]) => [from, to ?? now])).sort((a, b) => a[0] - b[0]);
+    if (!spans.length) { setText(this.note, 'Nothing has happened yet.'); return; }
+    this.from = spans[0][0];
+    this.to = Math.max(...spans.map(([, to]) => to), this.from + 0.001);
+    const gaps = [];
+    let end = this.from;
+    for (const [from, to] of spans) {
+      if (from - end > (this.to - this.from) * FOLD_PART) gaps.push([end, from]);
+      end = Math.max(end, to);
+    }
+    this.gaps = gaps;
+    setText(this.note, `${this.data.lanes.length} runs, ${duration(this.to - this.from)}${gaps.length ? `, ${gaps.length} idle ${gaps.length === 1 ? 'time is' : 'times are'} folded` : ''}. Drag to zoom.`);
+    this.draw();
+  }
+
+  /** The place of a time, from 0 to 1. */
+  place(time) {
+    const [from, to] = this.zoom ?? [this.from, this.to];
+    const gaps = this.gaps.filter(([begin, end]) => begin >= from && end <= to);
+    const idle = gaps.reduce((sum, [begin, end]) => sum + end - begin, 0);
+    const scale = (1 - FOLDED * gaps.length) / Math.max(0.001, to - from - idle);
+    let x = 0;
+    let at = from;
+    for (const [begin, end] of gaps) {
+      if (time <= begin) break;
+      x += (begin - at) * scale + (time >= end ? FOLDED : (FOLDED * (time - begin)) / (end - begin));
+      at = Math.min(time, end);
+      if (time < end) return x;
+    }
+    return x + (time - at) * scale;
+  }
+
+  /** The time at a place. */
+  time(x) {
+    let [low, high] = this.zoom ?? [this.from, this.to];
+    for (let step = 0; step < 40; step++) {
+      const middle = (low + high) / 2;
+      if (this.place(middle) < x) low = middle; else high = middle;
+    }
+    return low;
+  }
+
+  draw() {
+    this.version = (this.version ?? 0) + 1;
+    const marks = [];
+    const columns = innerWidth < 760 ? 1 : 7;
+    for (let at = 0; at <= columns; at++) {
+      const time = this.time(at / columns);
+      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${duration(time - this.from)}`));
+    }
+    put(this.axis, h('div', {class: 'marks'}, marks));
+    this.list.set(this.data.lanes);
+  }
+
+  make(lane) {
+    const row = store.rows.get(lane.run);
+    const depth = store.path(lane.run).length;
+    const name = h('a', {class: 'lane-name', href: `/run/${lane.run}`, style: {'--level': depth}});
+    const svg = h('svg', {class: 'lane-spans', role: 'img', preserveAspectRatio: 'none', viewBox: `0 0 1000 ${LANE}`});
+    let drawn = 0;
+    return {element: h('div', {class: 'lane', role: 'listitem'}, name, svg), update: () => {
+      if (drawn === this.version) return;
+      drawn = this.version;
+      const current = store.rows.get(lane.run) ?? row;
+      put(name, current && h('span', {class: `mark ${current.status}`, 'aria-hidden': 'true'}, MARKS[current.status]), ` ${nameOf(current) || lane.run}`);
+      const now = this.data.lanes.find((one) => one.run === lane.run) ?? lane;
+      svg.setAttribute('aria-label', `${nameOf(current)}: ${now.spans.length} spans`);
+      put(svg, this.gaps.map(([begin]) => h('rect', {class: 'idle', x: this.place(begin) * 1000, y: 0, width: FOLDED * 1000, height: LANE})), this.rects(now));
+    }};
+  }
+
+  rects(lane) {
+    const rects = [];
+    let last = {};
+    for (const [kind, from, to, text, seq] of lane.spans) {
+      const x = this.place(from) * 1000;
+      const end = this.place(to ?? store.now()) * 1000;
+      if (end < 0 || x > 1000) continue;
+      // Spans that would be drawn on top of each other are drawn once.
+      if (last.kind === kind && end < last.end + 0.5) continue;
+      last = {kind, end: Math.max(end, x + 1)};
+      const rect = h('rect', {class: `span-${kind} ${to === null ? 'open' : ''}`, x: x.toFixed(2), y: kind === 'tool' ? 8 : 5, width: Math.max(1, end - x).toFixed(2), height: kind === 'tool' ? 10 : 16, rx: 1.5,
+        onclick: () => this.go(`/run/${lane.run}/transcript#${seq}`)});
+      rect.append(svgTitle(`${kind}: ${text} (${duration((to ?? store.now()) - from)})`));
+      rects.push(rect);
+    }
+    return rects;
+  }
+
+  /** Dragging over the lanes zooms in. */
+  brush() {
+    let begin = null;
+    const box = h('div', {class: 'brush', hidden: true});
+    this.element.append(box);
+    const area = () => this.axis.firstChild?.getBoundingClientRect();
+    const part = (event) => { const rect = area(); return Math.max(0, Math.min(1, (event.clientX - rect.left) / rect.width)); };
+    this.lanes.addEventListener('pointerdown', (event) => { if (event.button === 0 && area() && event.clientX > area().left && event.pointerType === 'mouse') begin = part(event); });
+    addEventListener('pointermove', (event) => {
+      if (begin === null) return;
+      const rect = area();
+      const [from, to] = [Math.min(begin, part(event)), Math.max(begin, part(event))];
+      box.hidden = to - from < 0.01;
+      Object.assign(box.style, {left: `${rect.left + from * rect.width}px`, width: `${(to - from) * rect.width}px`});
+    });
+    addEventListener('pointerup', (event) => {
+      if (begin === null) return;
+      const [from, to] = [Math.min(begin, part(event)), Math.max(begin, part(event))];
+      begin = null;
+      box.hidden = true;
+      if (to - from >= 0.01) this.setZoom([this.time(from), this.time(to)]);
+    });
+    this.onresize = () => this.data && this.from && this.draw();
+    addEventListener('resize', this.onresize);
+  }
+
+  setZoom(zoom) {
+    this.zoom = zoom;
+    this.reset.hidden = !zoom;
+    this.draw();
+  }
+
+  zoomBy(factor) {
+    const [from, to] = this.zoom ?? [this.from, this.to];
+    const middle = (from + to) / 2;
+    const half = ((to - from) / 2) * factor;
+    this.setZoom(factor > 1 && half * 2 >= this.to - this.from ? null : [Math.max(this.from, middle - half), Math.min(this.to, middle + half)]);
+  }
+
+  shift(part) {
+    if (!this.zoom) return;
+    const [from, to] = this.zoom;
+    const by = Math.max(this.from - from, Math.min(this.to - to, (to - from) * part));
+    this.setZoom([from + by, to + by]);
+  }
+
+  key(key) {
+    const acts = {
+      '+': () => this.zoomBy(0.5), '-': () => this.zoomBy(2), h: () => this.shift(-0.3), l: () => this.shift(0.3),
+      Escape: () => (this.zoom ? this.setZoom(null) : this.go('/')), t: () => this.go(`/?root=${this.root}`),
+    };
+    if (!acts[key] || !this.from) return false;
+    acts[key]();
+    return true;
+  }
+}
