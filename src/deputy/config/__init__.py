@@ -75,15 +75,16 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
 def load_effective_settings(directory: str = ".", home: str | None = None) -> EffectiveSettings:
     """The settings for a directory: the user's over the shipped ones; a project can only restrict them."""
     user = load_user(home)
-    project = read_settings(_project_file(directory)) or Settings()
+    project = read_settings(project_file(directory)) or Settings()
     from deputy.core.effective_settings import effective_settings
 
     return effective_settings(
-        _narrowing(user), _narrowing(project), model=user.models.default, notify=user.notify.command
+        narrowing(user), narrowing(project), model=user.models.default, notify=user.notify.command
     )
 
 
-def _narrowing(settings: Settings) -> ProjectSettings:
+def narrowing(settings: Settings) -> ProjectSettings:
+    """The settings of one file that a project can make stricter."""
     from deputy.core.effective_settings import ProjectSettings
 
     limits = settings.limits
@@ -104,7 +105,7 @@ def _narrowing(settings: Settings) -> ProjectSettings:
 def load_command_agents(directory: str = ".", home: str | None = None) -> dict[str, dict[str, str]]:
     """The agent of each command by language: the project's choice over the user's."""
     user = read_settings(user_file(home), UserSettings) or UserSettings()
-    project = read_settings(_project_file(directory)) or Settings()
+    project = read_settings(project_file(directory)) or Settings()
     chosen: dict[str, dict[str, str]] = {}
     for settings in (user, project):
         for name, said in settings.commands.items():
@@ -123,7 +124,7 @@ def _load_project(directory: str, user: UserSettings) -> Settings | None:
     """The settings of the project; an alias that redefines a known name is refused."""
     from deputy.config.setting_checks import check_project_aliases
 
-    path = _project_file(directory)
+    path = project_file(directory)
     project = read_settings(path)
     if project is not None:
         check_project_aliases(path, project, user)
@@ -154,7 +155,7 @@ def merge(nearest_first: Sequence[Settings]) -> PhraseTables:
     )
 
 
-def _project_file(directory: str) -> str:
+def project_file(directory: str) -> str:
     """The nearest `deputy.toml` up to the root of the repository; outside of one, only in the directory itself."""
     folders = [directory + "/.." * depth for depth in range(_DEEPEST_FOLDER)]
     root = next((depth for depth, folder in enumerate(folders) if os.access(f"{folder}/.git", os.F_OK)), 0)

@@ -37,6 +37,11 @@ def terminal_width() -> int:
     return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _PIPE_COLUMNS
 
 
+def page_width() -> int:
+    """The columns of a page that people read: at most 80, also in a pipe."""
+    return min(80, terminal_width())
+
+
 def filled(start: str, text: str) -> str:
     """A text after a heading, wrapped with a hanging indent."""
     import textwrap

@@ -133,3 +133,20 @@ def test_a_time_limit_is_above_zero_and_tools_are_a_list():
     for seconds in (0, -1, math.nan):
         with pytest.raises(UsageError, match=r"--timeout: found .*; give a number of seconds above 0"):
             options("--timeout", str(seconds))
+
+
+def test_pages_fit_60_columns(house):
+    agents = house.workspace / ".deputy" / "agents"
+    agents.mkdir(parents=True)
+    agents.joinpath("reviewer.md").write_text(
+        f"---\nname: reviewer\ndescription: {'Reviews all. ' * 9}\n---\nReview.\n"
+    )
+    assert house.run("task", "add", "Make the login page work for everyone who has no password at all").returncode == 0
+    assert house.run("ask", "Where is light?").returncode == 0
+    for command in (["ps", "--all"], ["agents", "--shipped"], ["todo"], ["config"], ["stats"], ["show", "last"]):
+        terminal = house.terminal(*command, columns=60)
+        terminal.end()
+        # Only a path is longer, which would be of no use when cut.
+        lines = [line for line in terminal.text.replace("\r", "").splitlines() if "/" not in line]
+        assert lines
+        assert max(map(len, lines)) <= 60, command

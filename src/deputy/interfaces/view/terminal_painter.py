@@ -1,4 +1,4 @@
-"""Draws lines in place on a terminal: over the lines before, also after a resize, and without echo of what is typed."""
+"""Draws lines in place on a terminal: over the lines before, also after a resize. Switches the echo of the keys off."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class TerminalPainter:
         """The columns of each drawn line."""
         self._drawn: tuple[int, list[str]] = (0, [])
         sys.stderr.write(_HIDE_CURSOR)
-        echo_off()
 
     def draw(self, lines: Sequence[Text]) -> None:
         """Replace the picture."""
@@ -49,14 +48,12 @@ class TerminalPainter:
         """Draw the next picture below: the process was stopped (Ctrl-Z), and the shell has printed since."""
         self._lengths, self._drawn = [], (0, [])
         sys.stderr.write(_HIDE_CURSOR)
-        echo_off()
 
     def stop(self, *, is_erased: bool = False) -> None:
         """Give the terminal back, with the picture above the cursor or without it."""
         end = f"{self._to_top()}{_ERASE_BELOW}" if is_erased else "\n" * bool(self._lengths)
         sys.stderr.write(f"{end}{SHOW_CURSOR}")
         sys.stderr.flush()
-        echo_on()
 
     def _styled(self, line: Text) -> str:
         with self._console.capture() as captured:

@@ -287,3 +287,24 @@ class Screen:
             elif letter:
                 self.rows[row] = self.rows[row].ljust(column)[:column] + letter + self.rows[row][column + 1 :]
                 column += 1
+
+
+@pytest.mark.rule("delegate.view")
+def test_enter_does_not_tear_what_is_shown_and_a_question_shows_what_is_typed(house):
+    look = {"name": "Glob", "arguments": {"pattern": "*"}}
+    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
+    turns = [{"text": "I look.", "calls": [look]}, {"calls": [ask], "delay_seconds": 0.5}, {"text": "Done."}]
+    turns[2]["delay_seconds"] = 1
+    terminal = house.terminal("run", "Do it.", "--model", house.script("s", {"turns": turns}))
+    terminal.until("→ Glob")
+    terminal.type("\n\n\nabc\n")
+    terminal.until("> ")
+    terminal.type("the first\n")
+    terminal.watched_until(lambda: entries(house)[0]["status"] == "running")
+    terminal.type("\n\n\nxyz\n")
+    assert terminal.end() == 0
+    text = terminal.text.replace("\r", "")
+    assert "> the first\n" in text
+    assert "abc" not in text
+    assert "xyz" not in text
+    assert "\n\n\n" not in text, text

@@ -10,7 +10,7 @@ import click
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.console import NOTHING_FOUND, Console, counted, with_console
-from deputy.interfaces.text_lines import one_line, plain
+from deputy.interfaces.text_lines import one_line, page_width, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from deputy.agents.agent_files import AgentCatalog, ShadowedAgent
     from deputy.agents.definition import AgentDefinition
 
-WIDTH = 80
 INHERITED = "the caller's"
 
 EXAMPLE = """\
@@ -138,11 +137,12 @@ def _as_text(catalogue: AgentCatalog) -> Iterator[str]:
 
 
 def _describe(agent: AgentDefinition) -> Iterator[str]:
-    name = one_line(agent.name, WIDTH - len(agent.source) - 2)
-    yield f"{name}{agent.source:>{WIDTH - len(name)}}"
+    width = page_width()
+    name = one_line(agent.name, width - len(agent.source) - 2)
+    yield f"{name}{agent.source:>{width - len(name)}}"
     if agent.description:
-        yield f"  {one_line(_first_sentence(agent.description), WIDTH - 2)}"
-    yield f"  {one_line(f'model: {agent.model or INHERITED} · tools: {_tools(agent)}', WIDTH - 2)}"
+        yield f"  {one_line(_first_sentence(agent.description), width - 2)}"
+    yield f"  {one_line(f'model: {agent.model or INHERITED} · tools: {_tools(agent)}', width - 2)}"
     yield f"  {_short(agent.path)}"
     for line, message in _warnings(agent):
         yield from _item(f"line {line}: {message}" if line else message)
@@ -186,7 +186,7 @@ def _nothing_found(catalogue: AgentCatalog) -> Iterator[str]:
 def _item(text: str) -> list[str]:
     return textwrap.wrap(
         " ".join(plain(text).split()),
-        WIDTH,
+        page_width(),
         initial_indent="  ! ",
         subsequent_indent="    ",
         break_long_words=False,

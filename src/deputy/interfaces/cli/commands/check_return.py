@@ -11,6 +11,7 @@ from msgspec import structs
 from deputy.core.contract import CheckedReturn, ExpectedReturn, Mode, Return, Schema, read, schema_of, weigh_evidence
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.console import Console, counted, read_text, with_console
+from deputy.interfaces.text_lines import page_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,6 @@ Examples:
 \b
 Exit codes:
   0 valid   1 invalid   2 usage"""
-
-WIDTH = 80
 
 
 @click.command("check-return", epilog=EXAMPLES)
@@ -129,7 +128,7 @@ def _valid_lines(return_: Any) -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: str) -> str:
-    return click.wrap_text(text, width=WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return click.wrap_text(text, width=page_width(), initial_indent=indent, subsequent_indent=indent)
 
 
 def _names(path: str) -> tuple[str, ...]:

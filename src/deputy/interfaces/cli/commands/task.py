@@ -24,7 +24,7 @@ from deputy.interfaces.cli.console import (
     warn,
     with_console,
 )
-from deputy.interfaces.text_lines import one_line
+from deputy.interfaces.text_lines import one_line, page_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from deputy.core.project_task import ProjectTask
     from deputy.project_tasks.task_file import TaskFile
 
-WIDTH = 80
 MOST_IMPORTED = 10_000
 
 
@@ -104,12 +103,12 @@ def _lines(task: ProjectTask, width: int) -> Iterator[str]:
     """A task in a list: its title, the question that blocks it, and its artifacts."""
     head = f"{task.number:>{width}}  {task.status:<11}  "
     indent = " " * len(head)
-    yield f"{head}{one_line(task.title, WIDTH - len(head))}"
+    yield f"{head}{one_line(task.title, page_width() - len(head))}"
     if task.question:
-        yield indent + one_line(f"asks: {task.question}", WIDTH - len(indent))
+        yield indent + one_line(f"asks: {task.question}", page_width() - len(indent))
     if task.artifacts:
         artifacts = f"{counted(len(task.artifacts), 'artifact')}: {', '.join(task.artifacts)}"
-        yield indent + one_line(artifacts, WIDTH - len(indent))
+        yield indent + one_line(artifacts, page_width() - len(indent))
 
 
 @task.command("show")
@@ -225,7 +224,7 @@ def import_(console: Console, file: str, with_done: bool, language: str) -> int:
         show_json({"added": [_form(task) for task in added], "known": known, "left": left})
     else:
         for one in added:
-            show(f"{one.number}  {one_line(one.title, WIDTH - 6)}")
+            show(f"{one.number}  {one_line(one.title, page_width() - 6)}")
         note(f"Added {len(added)} of {len(items)} items.")
     warn_of_secrets(*added)
     if left:
@@ -299,7 +298,7 @@ def warn_of_secrets(*tasks: ProjectTask) -> None:
 
 
 def _show(console: Console, task: ProjectTask, what: str) -> None:
-    console.show(_form(task), f"{what}: {task.number}  {one_line(task.title, WIDTH - 20)} ({task.status})")
+    console.show(_form(task), f"{what}: {task.number}  {one_line(task.title, page_width() - 20)} ({task.status})")
 
 
 def one_number(text: str) -> int:

@@ -8,8 +8,8 @@ import click
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.commands.agents import home, start_folder, with_dir
-from deputy.interfaces.cli.console import NOTHING_FOUND, Console, counted, with_console
-from deputy.interfaces.text_lines import one_line, plain
+from deputy.interfaces.cli.console import NOTHING_FOUND, Console, counted, fitted, with_console
+from deputy.interfaces.text_lines import one_line, page_width, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from deputy.core.subtask.template_match import TemplateScore
 
 SHOWN = 5
-_WIDTH = 100
 
 EXAMPLE = """\
 To define one, write .deputy/templates/verify.md:
@@ -164,10 +163,10 @@ def _listed(found: Templates) -> Iterator[str]:
     for template in found.templates:
         inputs = ", ".join(f"{one.name}{'' if one.is_required else '?'}" for one in template.inputs)
         yield f"{template.name} ({template.type}{f': {inputs}' if inputs else ''})"
-        yield f"    {one_line(template.description, _WIDTH)}"
+        yield f"    {one_line(template.description, page_width() - 4)}"
     yield from (_finding_line(finding) for finding in found.findings)
     if not found.templates:
-        yield f"No templates found. Looked in: {', '.join(found.folders)}"
+        yield fitted(f"No templates found. Looked in: {', '.join(found.folders)}")
         yield EXAMPLE
 
 

@@ -24,7 +24,7 @@ from deputy.interfaces.cli.console import (
     with_console,
     with_run_options,
 )
-from deputy.interfaces.text_lines import one_line
+from deputy.interfaces.text_lines import one_line, page_width
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from deputy.core.detect.phrase_tables import PhraseTables
     from deputy.core.task import Task
 
-WIDTH = 80
 _LABEL = 10
 _REASONS = {"explicit": "named in the text", "heuristic": "chosen by words of the task", "default": "the default"}
 
@@ -122,7 +121,9 @@ def _details(request: FoundRequest) -> str:
         *(("warning", warning) for warning in request.warnings),
         ("unclear", "the text does not say what to do, so all of it is the prompt" if request.is_unclear else None),
     ]
-    return "\n".join(f"   {label:<{_LABEL}}{one_line(value, WIDTH - _LABEL - 3)}" for label, value in rows if value)
+    return "\n".join(
+        f"   {label:<{_LABEL}}{one_line(value, page_width() - _LABEL - 3)}" for label, value in rows if value
+    )
 
 
 # --- exec -------------------------------------------------------------------------------------------------------------
