@@ -9,8 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean
-.PHONY: help demo pictures docs wheel test record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +73,9 @@ test-web: $(READY) $(WEB)/.ready  ## all tests of the web page in Chromium, with
 
 counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
 	@$(BIN)/python scripts/counts.py
+
+reference: $(READY)  ## write docs/library-reference.md from the docstrings of the library
+	@$(BIN)/python scripts/library_reference.py
 
 record-journals: $(READY)  ## write tests/corpus/journals and the list of stored names anew; once per release
 	@$(BIN)/python -m tests.journal.recorded

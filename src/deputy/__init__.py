@@ -32,6 +32,7 @@ _PLACES = {
     "Question": "core.approval",
     "Refined": "interfaces.call_results",
     "Rejected": "core.outcome",
+    "Result": "core.results",
     "RunEnd": "engine.ports.observer",
     "ScriptEvaluator": "core.refinement",
     "StepEnd": "engine.ports.observer",

@@ -25,6 +25,7 @@ from deputy.core.progress import Progress as Progress
 from deputy.core.refinement import AgentEvaluator as AgentEvaluator
 from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
 from deputy.core.results import Outcomes as Outcomes
+from deputy.core.results import Result as Result
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
 from deputy.engine.ports.observer import ObservedRun as ObservedRun

@@ -62,9 +62,8 @@ _R = TypeVar("_R")
 class Deputy:
     """Delegates work to subagents; use it with `async with`.
 
-    Without a model the default is used (models/default_model.py); `models` adds your own by name. Tools may be plain
-    typed functions. Calls that need approval are granted, unless `approval` says otherwise or the configuration
-    refuses. With `answer`, that function decides approvals and answers the questions of subagents.
+    Calls that need approval are granted, unless `approval` says otherwise or the configuration refuses. With `answer`,
+    that function decides approvals and answers the questions of subagents.
     """
 
     @takes(DeputyOptions)

@@ -93,35 +93,53 @@ class DeputyOptions:
     model: str | None = field(
         default=None, metadata=_valid(_is_model_name, "give 'provider:model', an alias, or None for the default")
     )
+    """`provider:model` or an alias; None: DEPUTY_MODEL, the config, the first key that is set, or a local server."""
     _: KW_ONLY
     models: Mapping[str, Model] | None = field(
         default=None, metadata=_valid(_are_models, "give a dict of names and models with a `stream`")
     )
+    """Your own models, by the names under which tasks use them."""
     workspace: str | Path = field(default=".", metadata=_valid(_is_directory, "give a directory that exists"))
+    """The folder that subagents see."""
     home: str | Path | None = field(default=None, metadata=_valid(_is_path, "give a path"))
+    """The folder of the journal; None: DEPUTY_HOME, or the user's own."""
     budget: Budget | None = field(default=None, metadata=_valid(_optional(Budget), "give a deputy.Budget"))
+    """The most that each call may use."""
     policy: Policy | None = field(default=None, metadata=_valid(_optional(Policy), "give a deputy.Policy"))
+    """The limits of the tree; None: those of the config, without a quota for the program's own tasks."""
     tools: Sequence[Tool | Callable[..., Any]] = field(
         default=(), metadata=_valid(_are_tools, "give a list of typed functions")
     )
+    """Your own tools: typed functions, or what `deputy.tool` makes."""
     approval: Approval | None = field(default=None, metadata=_valid(_is_approval, "give 'granted', 'ask' or 'refuse'"))
+    """How calls that need approval are decided: `granted`, `ask` or `refuse`; None: ask with `answer`, else granted."""
     answer: Answerer | None = field(
         default=None, metadata=_valid(_is_callable, "give an async function that takes a deputy.Question")
     )
+    """An async function that takes a Question: it decides approvals and answers the questions of subagents."""
     watch: Callable[[Progress], None] | None = field(
         default=None, metadata=_valid(_is_callable, "give a function that takes a deputy.Progress")
     )
+    """A function that is called with each progress event."""
     observer: Observer | None = field(default=None, metadata=_valid(_optional(Observer), "give a deputy.Observer"))
+    """Receives what happens to runs and steps, for traces and metrics."""
     base_prompt: str = field(default="", metadata=_valid(lambda value: isinstance(value, str), "give a text"))
+    """A text before the system prompt of every agent."""
     trusts_project: bool | None = field(default=None, metadata=_FLAG)
+    """Whether the workspace's agent definitions and notes are trusted; None: if the user's config lists it."""
     allow: Collection[str] = field(default=ALL_TOOLS, metadata=_valid(_are(str), "give the names of tools"))
+    """The built-in tools that calls may use at all; by default all of them."""
     private: Sequence[str | Path] = field(default=(), metadata=_valid(_are((str, Path)), "give a list of paths"))
+    """Files in the workspace that tools never read."""
     rules: EffectiveSettings | None = field(
         default=None,
         metadata=_valid(_optional(EffectiveSettings), "give deputy.core.effective_settings.EffectiveSettings, or None"),
     )
+    """Settings to use instead of the config files."""
     fallback: bool | None = field(default=None, metadata=_FLAG)
+    """Whether another model or backend is tried when one fails; None: as the config says."""
     inline: bool | None = field(default=None, metadata=_FLAG)
+    """Whether the session's own model may do a task that no subagent can do; None: as the config says."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

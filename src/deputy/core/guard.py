@@ -14,11 +14,17 @@ class Policy(Struct, frozen=True, kw_only=True):
     """The limits of a tree of delegations."""
 
     max_depth: int = 3
+    """The lowest level that exists; the caller is at 0."""
     max_spawns: int = 64
+    """Subagents of one tree."""
     max_live: int = 256
+    """Subagents that work at once in this process."""
     max_live_per_provider: int = 64
+    """Of those, how many use one provider."""
     repairs: int = 1
+    """How often a return that fails its checks is sent back; at most 2."""
     max_subtask_depth: int = 10
+    """The lowest level of nested subtasks."""
     subtask_depth_ceiling: int = 32
     """The most to which a request may raise `max_subtask_depth`."""
 

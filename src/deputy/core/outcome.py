@@ -21,10 +21,15 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     """The usage of model calls; the cost is in US dollars, None (null) if one price is unknown."""
 
     input: int = 0
+    """Input tokens, cached ones included."""
     output: int = 0
+    """Output tokens."""
     cached: int = 0
+    """Input tokens that the provider read from its cache."""
     requests: int = 0
+    """Model calls."""
     cost: float | None = 0.0
+    """In US dollars; None if a price is unknown."""
     estimated: bool = False
     """Whether a part is an estimate, because a report was missing or implausible."""
 
@@ -78,21 +83,36 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     """The fields of every outcome."""
 
     lineage: Lineage
+    """Its place in the tree: session id, depth, path and deadline."""
     summary: str
+    """The first sentence of substance; 1 to 500 characters."""
     report: str = ""
+    """The final text; of an unfinished run what it had written so far."""
     notes: tuple[str, ...] = ()
+    """The findings that it wrote down while it worked."""
     artifacts: tuple[Artifact, ...] = ()
+    """The files that it made or changed."""
     branch: str = ""
+    """The git branch with its changes, if it worked in a worktree."""
     errors: tuple[Error, ...] = ()
+    """Why it is not completed: at least one error, unless it is completed or cancelled."""
     warnings: tuple[str, ...] = ()
     next_steps: str = ""
+    """What to do next, if that is known."""
     usage: Usage = NO_USAGE
+    """Tokens, requests and cost of all its rounds."""
     model: str | None = None
+    """The model that answered."""
     backend: str | None = None
+    """What executed it: `native`, `acp:…`, `cli:…` or `inline`."""
     fallbacks: tuple[Fallback, ...] = ()
+    """The changes to another model or backend, with their reasons."""
     is_isolated: bool = True
+    """Whether it had a conversation of its own."""
     duration_seconds: float = 0.0
+    """The time of all its rounds."""
     passed: PassedContext | None = None
+    """The context that a subtask was given."""
     value: Any = None
     """The report of a completed task with a schema, as that type; the library sets it, and the journal never has it."""
 

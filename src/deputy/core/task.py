@@ -104,6 +104,7 @@ class TaskFields(Struct, frozen=True, kw_only=True, gc=False):
     model: Annotated[str, Meta(min_length=1, description="The model, if not your own.")] | None = None
     agent: Annotated[str, Meta(min_length=1, description="An agent definition to use.")] | None = None
     max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_OUTPUT_TOKENS)] = DEFAULT_OUTPUT_TOKENS
+    """The most tokens of one answer: 100 to 16384."""
     tools: (
         Annotated[
             tuple[_Text, ...],
@@ -113,6 +114,7 @@ class TaskFields(Struct, frozen=True, kw_only=True, gc=False):
     ) = None
     timeout: Annotated[float, Meta(gt=0, le=MOST, description="Seconds.")] | None = None
     return_format: Literal["text", "json"] = "text"
+    """A free report, or the return contract in JSON."""
     isolation: (
         Annotated[
             Isolation,
@@ -130,6 +132,7 @@ class Task(TaskFields, frozen=True, kw_only=True, gc=False):
     """One piece of work for one subagent."""
 
     budget: Budget = Budget()
+    """The most that it may use."""
     schema: Any = None
     """A JSON Schema; the library also takes a pydantic model, a dataclass or another type that msgspec reads."""
     role: Role | None = None
