@@ -274,6 +274,7 @@ def _find_backends(parts: _RuntimeParts, journal: SqliteJournal, models: ModelFa
 
 def _toolboxes(parts: _RuntimeParts, own: Sequence[Tool], servers: McpServers) -> Callable[[Grant, str], Tools]:
     slots, seconds = asyncio.Semaphore(SEARCHES), parts.effective.tool_seconds
+    is_sandboxed = parts.settings.tools.run.sandbox is not None
 
     # Tools are stateless, so runs with equal grants share them.
     @lru_cache(_GRANTS)
@@ -282,7 +283,9 @@ def _toolboxes(parts: _RuntimeParts, own: Sequence[Tool], servers: McpServers) -
         from deputy.tools.workspace import Workspace
 
         place = Workspace(root or parts.workspace, grant, private=parts.private, main=parts.workspace)
-        standard = standard_tools(place, parts.environment, slots=slots, run_seconds=seconds.get("Run"))
+        standard = standard_tools(
+            place, parts.environment, slots=slots, run_seconds=seconds.get("Run"), is_sandboxed=is_sandboxed
+        )
         return Toolbox((*standard, *own, *served), grant, seconds, parts.timer)
 
     return lambda grant, root: open_tools(servers.tools(), grant, root)

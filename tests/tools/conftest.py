@@ -4,11 +4,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.house import house
 
 from deputy.engine.ports import ToolContext
 from deputy.tools.urls import networks
 from deputy.tools.web import Web
 from deputy.tools.workspace import Workspace
+
+__all__ = ["house"]
 
 SERVER = "127.77.77.77"
 """Where test servers listen: the only loopback address that is allowed, so that all others stay forbidden."""

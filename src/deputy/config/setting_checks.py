@@ -18,9 +18,11 @@ from deputy.config.settings import (
     ModelSettings,
     NotifySettings,
     RoutingSettings,
+    RunToolSettings,
     Settings,
     SubtaskSettings,
     TextSettings,
+    ToolSettings,
     UserSettings,
 )
 from deputy.core.detect.phrase_tables import SHIPPED, Route, is_phrase
@@ -97,6 +99,8 @@ _TABLES = {
     "routing": RoutingSettings,
     "subtasks": SubtaskSettings,
     "text": TextSettings,
+    "tools": ToolSettings,
+    "tools.run": RunToolSettings,
 }
 _KINDS = {
     "array": "a list",
@@ -123,6 +127,7 @@ _RIGHT = {
     "limits.repairs": "a whole number from 0 to 2",
     "limits.tools.*": "a number of seconds from 1 to 86400",
     "notify.command": "a list with a program and its arguments",
+    "tools.run.sandbox": '"bwrap", or be removed',
 }
 """Valid values where the type alone is not enough; `*` is any name."""
 _VALUES: dict[str, Any] = {

@@ -142,6 +142,19 @@ class NotifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The program and its arguments; a title and the session id are added. No shell is used."""
 
 
+class RunToolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tools.run]`: how the tool Run executes commands."""
+
+    sandbox: Literal["bwrap"] | None = None
+    """The sandbox of every command; where it cannot be used, commands are refused."""
+
+
+class ToolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tools]`: settings of single tools."""
+
+    run: RunToolSettings = RunToolSettings()
+
+
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The user's own file: it is trusted, so it may name URLs and programs."""
 
@@ -151,5 +164,6 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     subtasks: SubtaskSettings = SubtaskSettings()
     ladder: FallbackSettings = FallbackSettings()
     notify: NotifySettings = NotifySettings()
+    tools: ToolSettings = ToolSettings()
     providers: dict[str, Any] = {}
     """By name: a model server of the user, or fields that override a shipped provider."""

@@ -17,6 +17,7 @@ from deputy.engine.ports import Preview, ToolOutput
 from deputy.processes.bounded_output import HeadAndTail, take
 from deputy.processes.environment import scrubbed
 from deputy.processes.supervise import Command, ExitStatus, supervise
+from deputy.tools.sandbox import SANDBOXED, Sandbox
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
 from deputy.tools.tool_text import ToolError
 
@@ -41,11 +42,16 @@ class _RunArguments(Arguments, frozen=True):
 
 
 def run_tool(
-    workspace: Workspace, environment: Mapping[str, str], *, limit_seconds: float = LIMIT_SECONDS
+    workspace: Workspace,
+    environment: Mapping[str, str],
+    *,
+    limit_seconds: float = LIMIT_SECONDS,
+    is_sandboxed: bool = False,
 ) -> StructTool[_RunArguments]:
     """Make the tool Run; only harmless variables of the environment are passed on."""
     traits = traits_of("Run", "high", limit_seconds)
     passed_on = scrubbed(environment)
+    sandbox = Sandbox(workspace, environment) if is_sandboxed else None
 
     async def execute(arguments: _RunArguments, context: ToolContext) -> ToolOutput:
         if not workspace.is_whole:
@@ -55,10 +61,13 @@ def run_tool(
         seconds = limit_seconds if arguments.seconds is None else arguments.seconds
         if seconds > limit_seconds:
             raise ToolError(f"seconds: {seconds:g} is more than the limit of {limit_seconds:g}; nothing was run.")
+        argv = (*_shell(), arguments.command)
+        if sandbox is not None:
+            await asyncio.to_thread(sandbox.check)
         output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
-        async with _directory(workspace, arguments.path, context.base) as directory:
+        async with _directory(workspace, arguments.path, context.base) as (directory, place):
             command = Command(
-                argv=(*_shell(), arguments.command),
+                argv=argv if sandbox is None else sandbox.command(argv, place),
                 cwd=directory,
                 environment=passed_on,
                 owner=context.call_id,
@@ -76,32 +85,35 @@ def run_tool(
         parts = [ApprovalPart(name="command", text=arguments.command), ApprovalPart(name="path", text=arguments.path)]
         if base.path != arguments.path:
             parts.append(ApprovalPart(name="leads to", text=base.path))
+        if sandbox is not None:
+            parts.append(ApprovalPart(name="sandbox", text=SANDBOXED))
         if arguments.seconds is not None:
             parts.append(ApprovalPart(name="seconds", text=str(arguments.seconds)))
         return Preview(parts=tuple(parts), base=base)
 
-    return StructTool("Run", _RunArguments, traits, execute, preview)
+    more = "" if sandbox is None else f"\n- Commands run in a sandbox ({SANDBOXED})."
+    return StructTool("Run", _RunArguments, traits, execute, preview, more)
 
 
 _WELL = ExitStatus(code=0)
 
 
 @asynccontextmanager
-async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -> AsyncGenerator[str]:
-    """A path to an open directory, which stays valid when the directory is moved or replaced."""
+async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -> AsyncGenerator[tuple[str, str]]:
+    """A path to an open directory, which stays valid when the directory is moved or replaced; and its own path."""
     opening = asyncio.ensure_future(asyncio.to_thread(_opened, workspace, path, base))
     try:
-        descriptor, name = await asyncio.shield(opening)
+        descriptor, *names = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(_close_unused)
         raise
     try:
-        yield name
+        yield names[0], names[1]
     finally:
         os.close(descriptor)
 
 
-def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str]:
+def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str, str]:
     with workspace.place(path) as place:
         if base is not None and place.path != base.path:
             raise ToolError(f"{path!r:.200} points to another directory than the approved one; nothing was run.")
@@ -109,10 +121,10 @@ def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[i
             raise ToolError(f"{path!r:.200} is not a directory; nothing was run.")
         descriptor = place.open_directory()
         name = f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else f"{workspace.root}/{place.path}"
-        return descriptor, name
+        return descriptor, name, place.path
 
 
-def _close_unused(opening: asyncio.Future[tuple[int, str]]) -> None:
+def _close_unused(opening: asyncio.Future[tuple[int, str, str]]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         os.close(opening.result()[0])
 

@@ -45,8 +45,11 @@ class StructTool(Generic[_Arguments]):
         traits: ToolTraits,
         execute: Callable[[_Arguments, ToolContext], Awaitable[ToolOutput]],
         preview: Callable[[_Arguments], Preview] | None = None,
+        more: str = "",
     ) -> None:
         self.name = name
+        self._more = more
+        """What its description adds to the Markdown file."""
         self.traits = traits
         self._arguments = arguments
         self._execute = execute
@@ -54,8 +57,8 @@ class StructTool(Generic[_Arguments]):
 
     @property
     def description(self) -> str:
-        """The text of its Markdown file."""
-        return described(self.name)
+        """The text of its Markdown file, and what is added to it."""
+        return described(self.name) + self._more
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -77,8 +77,9 @@ def standard_tools(
     *,
     slots: Slots | None = None,
     run_seconds: float | None = None,
+    is_sandboxed: bool = False,
 ) -> tuple[Tool, ...]:
-    """All tools over a workspace; all agents of a process share the slots."""
+    """All tools over a workspace; all agents of a process share the slots. With a sandbox, Run uses it."""
     from deputy.tools.edit import edit_tool
     from deputy.tools.glob import glob_tool
     from deputy.tools.grep import grep_tool
@@ -96,5 +97,10 @@ def standard_tools(
         web_search_tool(choose_provider(environment)),
         edit_tool(workspace),
         write_tool(workspace),
-        run_tool(workspace, environment, limit_seconds=LIMIT_SECONDS if run_seconds is None else run_seconds),
+        run_tool(
+            workspace,
+            environment,
+            limit_seconds=LIMIT_SECONDS if run_seconds is None else run_seconds,
+            is_sandboxed=is_sandboxed,
+        ),
     )

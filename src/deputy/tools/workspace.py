@@ -98,7 +98,8 @@ class Workspace:
         uses_openat2: bool = True,
     ) -> None:
         self.root = os.path.realpath(root)
-        self._main = self.root if main is None else os.path.realpath(main)
+        self.main = self.root if main is None else os.path.realpath(main)
+        """The workspace that a worktree belongs to; else the root itself."""
         self.grant = Grant() if grant is None else grant
         self._spellings = {self.root, str(Path.cwd() / root)}
         self._private = tuple(_split(os.path.relpath(os.path.realpath(path), self.root)) for path in private)
@@ -125,20 +126,25 @@ class Workspace:
         with _shown_path(path), ExitStack() as closing, self.open_root() as root:
             parts = self._parts(path, root)
             self._check(path, parts, for_writing)
-            top = closing.enter_context(_opened(self._main)) if self._is_shared(parts) else root
+            top = closing.enter_context(_opened(self.main)) if self._is_shared(parts) else root
             found = self._quickly(top, parts, closing) or self._carefully(top, parts, make_parents, closing)
             self._check(path, found.parts, for_writing)
             if top != root and not self._is_shared(found.parts):
                 raise ToolError(f"{shown_path(path)}: it leads out of {self.grant.work_folder} through a symlink.")
             yield found
 
+    def private_places(self) -> list[str]:
+        """The private paths below the root, absolute."""
+        inside = [parts for parts in self._private if parts and parts[0] != ".."]
+        return ["/".join((self.root, *parts)) for parts in inside]
+
     def top_of(self, path: str) -> str:
         """The directory of a path: the root, or the main workspace for the shared work folder."""
-        return self._main if self._is_shared(_split(path)) else self.root
+        return self.main if self._is_shared(_split(path)) else self.root
 
     def _is_shared(self, parts: Sequence[str]) -> bool:
         """Whether a path is in the work folder that all worktrees share."""
-        return self._main != self.root and self.grant.is_shared("/".join(parts))
+        return self.main != self.root and self.grant.is_shared("/".join(parts))
 
     def read_small(self, path: str) -> tuple[str, bytes] | None:
         """Path and content of a small file that is in the page cache; None when `place` must be used."""

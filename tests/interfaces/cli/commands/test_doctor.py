@@ -196,3 +196,14 @@ def test_what_stands_where_subagents_leave_their_files_is_found(house, make):
     run = doctor(house)
     assert run.exit_code == 1
     assert "subagent is not a folder" in " ".join(run.stdout.split())
+
+
+def test_a_sandbox_that_is_set_must_work(house, tmp_path):
+    config = tmp_path / "person/.config/deputy/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[tools.run]\nsandbox = "bwrap"\n')
+    run = doctor(house, "--json", HOME=str(tmp_path / "person"), PATH=str(tmp_path))
+    [(status, found)] = checks(json.loads(run.stdout), "sandbox")
+    assert (run.exit_code, status, "it is not installed" in found) == (1, "bad", True)
+    config.write_text("")
+    assert checks(json.loads(doctor(house, "--json", HOME=str(tmp_path / "person")).stdout), "sandbox") == []

