@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,6 +67,8 @@ $(WEB)/.ready: Makefile
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 	@mkdir -p $(WEB) && cd $(WEB) && npm install --silent --no-audit --no-fund --prefix . axe-core@4.14.0
 	@touch $@
+
+web-browser: $(WEB)/.ready
 
 test-web: $(READY) $(WEB)/.ready  ## all tests of the web page in Chromium, with axe; installs both (apt as root, npm)
 	@DEPUTY_WEB_TESTS=1 $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 tests/interfaces/web

@@ -38,6 +38,13 @@ def test_help_and_version_import_no_command_and_nothing_heavy(arguments):
     assert {name for name in modules if name.startswith("deputy.core.")} <= {"deputy.core.errors"}
 
 
+def test_ps_imports_nothing_of_the_web_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
+    modules = modules_of("ps")
+    assert "deputy.interfaces.cli.commands.ps" in modules
+    assert {name for name in modules if name.startswith(("deputy.interfaces.web", "aiohttp"))} == set()
+
+
 def test_the_help_of_the_group_says_the_same_as_each_command():
     for name, line in COMMANDS.items():
         command = deputy.get_command(click.Context(deputy), name)

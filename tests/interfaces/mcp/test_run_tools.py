@@ -179,3 +179,24 @@ def test_another_budget_and_model_are_approved_and_used(house):
     assert (said["status"], said["outcome"]["model"]) == ("completed", "offline:scout")
     assert "9 requests" in seen[0]
     assert "offline:scout" in seen[0]
+
+
+def test_the_status_of_a_run_names_the_page_that_is_served_and_never_its_token(house):
+    model = house.script("slow", talk(turn("never said", delay_seconds=60), times=9))
+    page = house.start("web", "--no-open", "--json")
+    address = json.loads(b"".join(iter(page.stdout.readline, b"}\n")) + b"}")
+    token = (house.home / "web-token").read_text().strip()
+
+    async def main():
+        async with here(house, model=model) as client:
+            started = await client.call_tool("DelegateStart", tasks("a"))
+            page.terminate()
+            page.wait()
+            run = started.structured_content["session_id"]
+            return started, await client.call_tool("DelegateStatus", {"session_id": run})
+
+    started, later = asyncio.run(main())
+    run = started.structured_content["session_id"]
+    assert started.structured_content["page"] == f"{address['url']}/run/{run}"
+    assert token not in text_of(started) + str(started.structured_content)
+    assert "page" not in later.structured_content

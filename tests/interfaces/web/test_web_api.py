@@ -133,7 +133,7 @@ def test_one_run_has_everything_about_it_and_its_records_come_in_pages(house):
             spans = await client.get(f"/api/tree/{whole['parent']}")
             usage = await client.get("/api/usage")
             assert (await client.ask("GET", f"/api/runs/{run}/records?after=-1"))[0] == 400
-            for path in ("", "/records", "/notes", "/transcript", "/diff", "/export.zip"):
+            for path in ("", "/records", "/notes", "/transcript", "/diff", "/export.zip", "/report.html"):
                 assert (await client.ask("GET", f"/api/runs/sess_none{path}"))[0] == 404
             return whole, pages, notes, said, spans, usage
 
@@ -226,7 +226,7 @@ def test_no_secret_is_in_any_response(house):
                     *(
                         f"/api/runs/{one}{what}"
                         for one in (run, top)
-                        for what in ("", "/records?bodies=1", "/records", "/notes", "/transcript")
+                        for what in ("", "/records?bodies=1", "/records", "/notes", "/transcript", "/report.html")
                     ),
                 )
             ]

@@ -7,6 +7,7 @@ import pytest
 from tests.support.web_client import open_page
 
 from deputy.interfaces.http_access import find_token
+from deputy.interfaces.web.page_address import served_address
 from deputy.interfaces.web.web_server import (
     ASSETS,
     BODY_BYTES,
@@ -14,7 +15,6 @@ from deputy.interfaces.web.web_server import (
     WRONG_SECONDS,
     WRONG_TOKENS,
     TokenLimit,
-    served_address,
 )
 
 ROUTES = [
@@ -28,6 +28,7 @@ ROUTES = [
     ("GET", "/api/runs/x/transcript"),
     ("GET", "/api/runs/x/diff"),
     ("GET", "/api/runs/x/export.zip"),
+    ("GET", "/api/runs/x/report.html"),
     ("POST", "/api/runs/x/answer"),
     ("POST", "/api/runs/x/resume"),
     ("POST", "/api/runs/x/again"),

@@ -110,6 +110,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"is_flag": True, "help": "Never try another model or backend when one fails."},
     ),
     "no_inline": (("--no-inline",), {"is_flag": True, "help": "Never fall back to the session's own model."}),
+    "web": (("--web",), {"is_flag": True, "help": "Open the web page beside it; questions can be answered there."}),
     "events": (("--events",), {"metavar": "FILE|-", "help": "Write events as JSON lines."}),
 }
 
@@ -133,6 +134,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     no_fallback: bool = False
     no_inline: bool = False
     events: str | None = None
+    web: bool = False
 
 
 class Console:

@@ -99,15 +99,34 @@ class LiveRun:
 
 
 @asynccontextmanager
+async def _page_beside(console: Console, *, is_wanted: bool) -> AsyncGenerator[None]:
+    """Serve the web page while the command runs, if that is wanted."""
+    if not is_wanted:
+        yield
+        return
+    from deputy.interfaces.cli.commands.web_page import open_browser
+    from deputy.interfaces.nesting import refuse_below_run
+    from deputy.interfaces.web.web_server import WebOptions, serving
+    from deputy.journal.home import home_path, make_home
+
+    refuse_below_run("--web")
+    async with serving(WebOptions(home=make_home(home_path()))) as page:
+        warn(f"the page: {page.url_with_token}")
+        if not console.as_json:
+            open_browser(page.url_with_token)
+        yield
+
+
+@asynccontextmanager
 async def open_live_run(
     console: Console, options: RunOptions, stop: asyncio.Event, *, waits: bool = False
 ) -> AsyncGenerator[LiveRun]:
     """Open a Deputy for a command; with `waits` and no terminal, approvals wait instead of being refused."""
     settings = load_effective_settings(str(options.workspace))
     approval = approval_for(settings.approval, yes=options.yes)
-    if waits and approval == "refuse" and settings.approval == "ask":
+    if (waits or options.web) and approval == "refuse" and settings.approval == "ask":
         approval = "ask"
-    async with open_events(options.events) as lines:
+    async with _page_beside(console, is_wanted=options.web), open_events(options.events) as lines:
         subscribers, terminal, observer = Subscribers(lines), TerminalPrompt(stop), log_observer()
         async with Deputy(
             options.model,

@@ -161,7 +161,25 @@ async def _finished(deputy: Deputy, run: str) -> None:
 
 async def status_of(server_state: ServerState, run: str, *, is_cancelling: bool = False) -> CallToolResult:
     """The status of a run and its subagents; `is_cancelling` after a cancel that may not be recorded yet."""
-    return json_result(await read_journal(server_state, lambda queries: _run_status(queries, run, is_cancelling)))
+    return json_result(
+        await read_journal(
+            server_state, lambda queries: _run_status(queries, run, _page(server_state, run), is_cancelling)
+        )
+    )
+
+
+def _page(server_state: ServerState, run: str) -> str:
+    """The address of a run on the page that is served now; empty if there is none."""
+    from deputy.interfaces.web.page_address import served_address
+
+    url = served_address(_home(server_state))
+    return f"{url}/run/{run}" if url else ""
+
+
+def _home(server_state: ServerState) -> Path:
+    from deputy.journal.home import home_path
+
+    return home_path() if server_state.options.home is None else server_state.options.home
 
 
 async def is_interrupted(deputy: Deputy, state: State) -> bool:
@@ -171,10 +189,7 @@ async def is_interrupted(deputy: Deputy, state: State) -> bool:
 
 async def read_journal(server_state: ServerState, read: Callable[[Queries], Any]) -> Any:
     """Read from the journal, off the loop."""
-    from deputy.journal.home import home_path
-
-    folder = home_path() if server_state.options.home is None else server_state.options.home
-    return await asyncio.to_thread(_read_journal, folder, read)
+    return await asyncio.to_thread(_read_journal, _home(server_state), read)
 
 
 def _read_journal(folder: Path, read: Callable[[Queries], Any]) -> Any:
@@ -187,7 +202,7 @@ def _read_journal(folder: Path, read: Callable[[Queries], Any]) -> Any:
         return read(queries)
 
 
-def _run_status(queries: Queries, run: str, is_cancelling: bool = False) -> RunStatusOutput:
+def _run_status(queries: Queries, run: str, page: str, is_cancelling: bool = False) -> RunStatusOutput:
     from deputy.journal.registry import entry_dict, statuses
 
     state = queries.state(run)
@@ -203,6 +218,7 @@ def _run_status(queries: Queries, run: str, is_cancelling: bool = False) -> RunS
         tasks=tuple(_subagent_status(entry) for entry in below),
         next=_REMEDY.get(status, "DelegateResult returns the results.").format(run=run),
         question=UNSET if is_stopping else own["question"] or UNSET,
+        page=(state.is_live and page) or UNSET,
     )
 
 

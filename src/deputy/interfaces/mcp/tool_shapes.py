@@ -89,6 +89,8 @@ class RunStatusOutput(Struct, frozen=True, kw_only=True):
     next: str
     """What to do now."""
     question: str | UnsetType = UNSET
+    page: str | UnsetType = UNSET
+    """Where a person can follow and answer it, while `deputy web` serves its page."""
 
 
 class FoundRequests(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 import zipfile
 from contextlib import aclosing
 from pathlib import Path
@@ -14,6 +15,7 @@ from msgspec import MsgspecError, Struct, json
 
 from deputy.core.errors import DeputyError, StorageCorrupt, StorageError, UnknownRun, UsageError
 from deputy.interfaces.cli.commands.stats import stats_of
+from deputy.interfaces.report.run_report import write_report
 from deputy.interfaces.safe_text import print_error, safe_message
 from deputy.interfaces.web.answers import Answer, NotCounted, find_question, send_answer
 from deputy.interfaces.web.feed import NoJournal, ReaderThread
@@ -91,6 +93,7 @@ class WebApi:
             web.get("/api/runs/{run}/transcript", self._transcript),
             web.get("/api/runs/{run}/diff", self._diff),
             web.get("/api/runs/{run}/export.zip", self._export),
+            web.get("/api/runs/{run}/report.html", self._report),
             web.post("/api/runs/{run}/answer", self._answer),
             web.post("/api/runs/{run}/resume", self._resume),
             web.post("/api/runs/{run}/again", self._again),
@@ -167,6 +170,12 @@ class WebApi:
         name = f"{safe_id(run)}.zip"
         headers = {"Content-Type": "application/zip", "Content-Disposition": f'attachment; filename="{name}"'}
         return web.Response(body=file, headers=headers)
+
+    async def _report(self, request: web.Request) -> web.StreamResponse:
+        run = request.match_info["run"]
+        page, _ = await self._reader.read(lambda queries: write_report(queries, found_run(queries, run), time.time()))
+        headers = {"Content-Disposition": f'attachment; filename="{safe_id(run)}.html"'}
+        return web.Response(body=page, content_type="text/html", charset="utf-8", headers=headers)
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
@@ -267,8 +276,6 @@ def _topmost(queries: Queries, ids: tuple[str, ...]) -> list[str]:
 
 def _zipped(home: Path, run: str) -> IO[bytes]:
     """A zip file of an export."""
-    import time
-
     queries = open_queries(home)
     if queries is None:
         raise UnknownRun(run)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from aiohttp import web
-from msgspec import Struct, json
+from msgspec import Struct
 
 from deputy.core.errors import DeputyError
 from deputy.interfaces.background import background
@@ -19,17 +18,16 @@ from deputy.interfaces.http_access import LOOPBACK, AccessCheck, find_token, lis
 from deputy.interfaces.http_bounds import BoundedListener, HttpBounds, bounded_log, connection_limit
 from deputy.interfaces.web.feed import Feed, NoJournal
 from deputy.interfaces.web.jobs import Jobs
+from deputy.interfaces.web.page_address import announced
 from deputy.interfaces.web.web_api import WebApi, error_response, explained
-from deputy.journal.home import write_whole
 
 if TYPE_CHECKING:
     import asyncio
     import socket
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 ASSETS = Path(__file__).parent / "assets"
 TOKEN_FILE = "web-token"  # noqa: S105  the name of a file, and not a token
-ADDRESS_FILE = "web-address.json"
 BODY_BYTES = 256 * 1024
 MOST_CONNECTIONS = 256
 WRONG_TOKENS, WRONG_SECONDS = 10, 60.0
@@ -215,7 +213,7 @@ async def serving(options: WebOptions) -> AsyncGenerator[ServedPage]:
         if name and options.is_insecure:
             base = f"http://{name}:{port}"
         async with server.following(), _accepting(server.app, sock):
-            with _address_file(options.home, base):
+            with announced(options.home, base):
                 yield ServedPage(base, token, source)
 
 
@@ -251,31 +249,3 @@ async def _accepting(app: web.Application, sock: socket.socket) -> AsyncGenerato
 def _waits_for_head(protocol: asyncio.Protocol) -> bool:
     handler = cast("Any", protocol)
     return handler._current_request is None and not handler._messages
-
-
-class _Address(Struct, frozen=True):
-    url: str
-    pid: int
-
-
-@contextmanager
-def _address_file(home: Path, url: str) -> Generator[None]:
-    """Name the page's address for other processes of this user while it is served; without the token."""
-    path, body = home / ADDRESS_FILE, json.encode(_Address(url, os.getpid()))
-    write_whole(path, body)
-    try:
-        yield
-    finally:
-        # Another server may have taken its place.
-        with suppress(OSError):
-            if path.read_bytes() == body:
-                path.unlink()
-
-
-def served_address(home: Path) -> str:
-    """The address of the page that a process of this user serves; empty if there is none."""
-    with suppress(OSError, ValueError):
-        found = json.decode((home / ADDRESS_FILE).read_bytes(), type=_Address)
-        os.kill(found.pid, 0)
-        return found.url
-    return ""

@@ -323,6 +323,8 @@ def test_a_run_never_approves_or_answers_a_call(house):
         f"{deputy} resume {run} --answer yes",
         f"{deputy} merge 1 --yes",
         f"{deputy} resume {run} --budget 9",
+        f"{deputy} web --no-open",
+        f"{deputy} delegate -t a=b --yes --web",
     )
     command = "; ".join(f"{one}; echo code $?" for one in tries)
     model = calling(house, {"name": "Run", "arguments": {"command": command}})

@@ -87,7 +87,7 @@ Exit codes:
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
-@with_run_options(*SPAWN_OPTIONS, "allow", **CALL_HELP)
+@with_run_options(*SPAWN_OPTIONS, "allow", "web", **CALL_HELP)
 @with_console("The same as --return json.")
 def command(
     console: Console,

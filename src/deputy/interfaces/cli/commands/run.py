@@ -55,6 +55,7 @@ _HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [appr
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @with_run_options(
     *SPAWN_OPTIONS,
+    "web",
     model="provider:model or an alias; `deputy doctor` shows the default.",
     workspace="The folder that the agent works in.",
     tools="The only tools of the agent; by default all.",

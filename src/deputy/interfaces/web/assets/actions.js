@@ -92,11 +92,11 @@ export async function resumeRuns(ids, message = '') {
 export const againRun = (id, given) => start('Starting it again.', () => post(`/api/runs/${id}/again`, given));
 export const pinRun = (id) => start('Pinned: pruning keeps it.', () => post(`/api/runs/${id}/pin`, {}));
 
-/** Download an export as a zip file. */
-export async function exportRun(id) {
+/** Download a run: as a zip file, or as one HTML page. */
+export async function exportRun(id, file = 'export.zip') {
   try {
-    const url = URL.createObjectURL(await blob(`/api/runs/${id}/export.zip`));
-    const link = h('a', {href: url, download: `${id}.zip`});
+    const url = URL.createObjectURL(await blob(`/api/runs/${id}/${file}`));
+    const link = h('a', {href: url, download: `${id}.${file.split('.')[1]}`});
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 60000);
   } catch (error) {

@@ -121,6 +121,7 @@ export class RunView {
           (!isLive(row) || row.status === 'interrupted') && !asked && act('Resume', () => this.resume(), row.status === 'interrupted' || row.status === 'partial' ? 'main' : ''),
           (this.whole?.can_again ?? false) && act('Again…', () => this.again()),
           act('Pin', () => pinRun(this.id)),
+          h('button', {onclick: () => exportRun(this.id, 'report.html')}, 'Report'),
           h('button', {onclick: () => exportRun(this.id)}, 'Export'))),
       h('p', {class: 'facts'},
         h('span', {}, this.age), h('span', {}, `${count(used.input)} in, ${count(used.output)} out`), h('span', {}, money(used.cost, used.requests)),
