@@ -206,6 +206,12 @@ def test_a_text_too_long_for_a_browser_is_cut_and_says_so():
     assert "… 50,000 more characters are not in this report." in page
 
 
+def test_the_tree_and_the_timeline_of_many_runs_are_folded():
+    assert "<summary>51 runs</summary><table" in report(journal(*["x"] * 50))
+    assert "<summary>51 lanes</summary><svg" in report(journal(*["x"] * 50))
+    assert "<h2>Runs</h2><table" in report(journal("x"))
+
+
 def test_a_run_that_works_says_so():
     disk = MemoryDisk()
     append(disk, TOP, RunOpened(lineage=ROOT, prompt="do", command="run"), Started(), ModelCallBegun(model="m"))

@@ -33,6 +33,8 @@ STYLE = Path(__file__).parents[1] / "web" / "assets" / "style.css"
 _TITLE_LENGTH = 120
 _OPEN_LENGTH = 1200
 """A longer prompt is folded."""
+_OPEN_RUNS = 50
+"""The tree and the timeline of more runs are folded."""
 _MESSAGE_LENGTH = 100_000
 """A longer message is cut: a report is read in a browser."""
 _INDENT = "\u2007" * 2
@@ -122,12 +124,14 @@ class _Page:
     def _parts(self) -> Iterator[Html]:
         element = self._html.element
         yield element("header", *self._header(self._runs[0]))
-        if len(self._runs) > 1:
+        count = len(self._runs)
+        if count > 1:
             yield element("h2", "Runs")
-            yield self._tree()
+            yield self._tree() if count <= _OPEN_RUNS else self._html.folded(f"{count:,} runs", self._tree())
         yield element("h2", "Timeline")
         yield element("p", *self._legend(), class_="quiet")
-        yield timeline_svg([run.lane for run in self._runs], self._html)
+        timeline = timeline_svg([run.lane for run in self._runs], self._html)
+        yield timeline if count <= _OPEN_RUNS else self._html.folded(f"{count:,} lanes", timeline)
         for run in self._runs:
             yield element("section", *self._run(run), id=run.anchor)
 
