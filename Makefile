@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser
+.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -106,6 +106,9 @@ test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm
 
 test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call Delegate; ONLY="claude codex" for some
 	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)
+
+bench-web: $(READY) $(WEB)/.ready  ## figures of the web page with 1,000 live runs, each beside its demand; SECONDS of each (20)
+	@$(BIN)/python bench/web.py
 
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
 	@$(BIN)/python bench/mcp_start.py

@@ -1,6 +1,7 @@
 """The door: who gets in, with what, and what every response says to the browser."""
 
 import asyncio
+import gzip
 import itertools
 
 import pytest
@@ -15,6 +16,7 @@ from deputy.interfaces.web.web_server import (
     WRONG_SECONDS,
     WRONG_TOKENS,
     TokenLimit,
+    read_assets,
 )
 
 ROUTES = [
@@ -182,6 +184,17 @@ def test_another_name_is_served_only_as_it_was_given(home):
             assert local == "http://deputy.example.com"
 
     asyncio.run(main())
+
+
+def test_what_is_sent_is_small_and_means_the_same_as_its_source():
+    sent = {name: asset.body for name, asset in read_assets().items()}
+    assert sum(map(len, sent.values())) <= 120_000
+    assert sum(len(gzip.compress(body, 9)) for body in sent.values()) <= 40_000
+    for path in ASSETS.iterdir():
+        text = path.read_text().replace("'`'", "").replace("(`{3,}", "")
+        # Comments and text in backticks are whole lines' own: leaving out lines and indentation changes nothing else.
+        assert not [line for line in text.splitlines() if path.suffix == ".js" and line.count("`") % 2], path.name
+        assert "*/" not in "".join(line for line in text.splitlines() if not line.lstrip().startswith("/*")), path.name
 
 
 def test_the_front_end_makes_no_html_from_text():

@@ -81,6 +81,14 @@ class Frame(NamedTuple):
     """The position after this frame."""
 
 
+class _Marks(NamedTuple):
+    """What of a row changes without a record."""
+
+    status: str
+    flags: list[str]
+    rate: float
+
+
 class Position(NamedTuple):
     """Where a reader of the stream is: a cursor of the journal, and a look of one server."""
 
@@ -124,6 +132,8 @@ class Board:
         self._activities: dict[str, Activity] = {}
         self._orphaned: set[str] = set()
         self._rows: dict[str, bytes] = {}
+        self._marks: dict[str, _Marks] = {}
+        self._texts: dict[str, tuple[tuple[str, ...], list[str]]] = {}
         self._versions: dict[str, int] = {}
         self._doing: dict[str, Doing] = {}
         self._doing_versions: dict[str, int] = {}
@@ -245,7 +255,7 @@ class Board:
         if tick is not None:
             self._tick_at = tick + TICK_SECONDS
             self._check_holders()
-            changed |= {run: None for run, state in self._states.items() if state.is_live}
+            changed |= dict.fromkeys(self._marked_anew())
             asked |= {run: None for run, _ in self._waiting}
         before = dict(self._waiting)
         self._question(asked)
@@ -312,11 +322,30 @@ class Board:
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
+    def _marked_anew(self) -> list[str]:
+        """The live runs whose status, flags or rate have changed without a record."""
+        live = (state for state in self._states.values() if state.is_live)
+        return [state.run for state in live if self._marks_of(state) != self._marks.get(state.run)]
+
+    def _marks_of(self, state: State) -> _Marks:
+        status = shown_status(RunStatus(state=state, is_orphaned=state.run in self._orphaned))
+        activity = self._activities.get(state.run)
+        rate = 0.0 if activity is None else round(activity.rate(self._now), 4)
+        return _Marks(status, self._flags(state, status, activity), rate)
+
+    def _texts_of(self, state: State) -> list[str]:
+        """The texts of a row without secrets; redacted again only when they change."""
+        texts = (state.label or state.command or state.agent, state.agent, state.command, state.model, state.reason)
+        known = self._texts.get(state.run)
+        if known is None or known[0] != texts:
+            known = self._texts[state.run] = texts, json.decode(outgoing_json(texts), type=list[str])
+        return known[1]
+
     def _encode(self, runs: Iterable[str]) -> list[str]:
         """Encode the rows of these runs; returns those that are different now."""
         changed: list[str] = []
         for run in runs:
-            body = outgoing_json(self._row(self._states[run]))
+            body = visible_json(self._row(self._states[run]))
             if self._rows.get(run) != body:
                 self._rows[run] = body
                 self._versions[run] = self._look
@@ -325,18 +354,18 @@ class Board:
 
     def _row(self, state: State) -> list[Any]:
         lineage, usage, counts = state.lineage, state.usage, state.counts
-        status = shown_status(RunStatus(state=state, is_orphaned=state.run in self._orphaned))
+        marks = self._marks[state.run] = self._marks_of(state)
+        label, agent, command, model, reason = self._texts_of(state)
         deadline = None if lineage is None or lineage.deadline is None else lineage.deadline + lineage.drift
-        activity = self._activities.get(state.run)
         return [
             state.run,
             state.parent,
             _root(state),
-            state.label or state.command or state.agent,
-            status,
-            state.agent,
-            state.command,
-            state.model,
+            label,
+            marks.status,
+            agent,
+            command,
+            model,
             state.requested_at,
             state.began_at,
             state.ended_at,
@@ -355,9 +384,9 @@ class Board:
             counts.tool_calls,
             counts.notes,
             counts.retries,
-            state.reason,
-            self._flags(state, status, activity),
-            0.0 if activity is None else round(activity.rate(self._now), 4),
+            reason,
+            marks.flags,
+            marks.rate,
             state.seq,
             state.round,
         ]
@@ -429,7 +458,7 @@ class Board:
         dropped: list[str] = []
         for state in ended[: len(self._states) - MOST_ROWS]:
             dropped.append(state.run)
-            for held in (self._states, self._rows, self._versions):
+            for held in (self._states, self._rows, self._versions, self._marks, self._texts):
                 held.pop(state.run, None)
         return [self._frame("gone", json.encode({"runs": dropped}))] if dropped else []
 

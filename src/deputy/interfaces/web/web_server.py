@@ -90,14 +90,28 @@ class TokenLimit:
         self._wrong.append(self._clock())
 
 
+_SPACES = ((" {", "{"), ("{ ", "{"), (" }", "}"), (";}", "}"), ("; ", ";"), (": ", ":"), (", ", ","))
+
+
+def slim(text: str, kind: str) -> str:
+    """A file as it is sent: without comment lines and indentation, a style sheet also without spaces between parts."""
+    lines = (line.strip() for line in text.splitlines())
+    sent = "\n".join(line for line in lines if line and not line.startswith(("//", "/*")))
+    for spaced, short in _SPACES if kind == ".css" else ():
+        sent = sent.replace(spaced, short)
+    return sent
+
+
 def read_assets() -> dict[str, Asset]:
-    """All files of the front end, by name."""
-    return {path.name: _asset(path) for path in ASSETS.iterdir() if path.suffix in _TYPES}
+    """All files of the front end as they are sent, by name; the shared stylesheet is part of the page's own."""
+    texts = {path.name: path.read_text("utf-8") for path in ASSETS.iterdir() if path.suffix in _TYPES}
+    texts["page.css"] = f"{texts.pop('style.css')}\n{texts['page.css']}"
+    return {name: _asset(text, name[name.rindex(".") :]) for name, text in texts.items()}
 
 
-def _asset(path: Path) -> Asset:
-    body = path.read_bytes()
-    return Asset(body, _TYPES[path.suffix], f'"{sha256(body).hexdigest()[:20]}"')
+def _asset(text: str, kind: str) -> Asset:
+    body = slim(text, kind).encode()
+    return Asset(body, _TYPES[kind], f'"{sha256(body).hexdigest()[:20]}"')
 
 
 class WebServer:

@@ -1,8 +1,8 @@
-// What a person does: answer, cancel, resume, start again, pin, export; and what the page says about it.
+// What a person does: cancel, resume, start again, export, answer and approve; and what the page says about it.
 
-import {ApiError, blob, post} from './api.js';
-import {counted, h, put} from './dom.js';
-import {nameOf, store} from './store.js';
+import {clock, counted, duration, exact, h, put, setText} from './dom.js';
+import {ApiError, blob, nameOf, post, store} from './store.js';
+import {diffLines, isDiff} from './texts.js';
 
 let region;
 let toasts;
@@ -11,8 +11,8 @@ let waitingSaid = null;
 
 /** The places for messages: one live region for screen readers, and notes that vanish. */
 export function messagePlaces() {
-  region = h('div', {class: 'sr', role: 'status', 'aria-live': 'polite'});
-  toasts = h('div', {class: 'toasts'});
+  region = h('div.sr', {role: 'status', 'aria-live': 'polite'});
+  toasts = h('div.toasts');
   return [region, toasts];
 }
 
@@ -45,11 +45,11 @@ export function complain(error) {
 /** Ask before something happens; whether the person agreed. */
 export function ask(question, yes, more = null) {
   return new Promise((done) => {
-    const dialog = h('dialog', {class: 'ask', 'aria-label': question},
-      h('p', {}, question), more,
+    const dialog = h('dialog.ask', {'aria-label': question},
+      h('p', question), more,
       h('div', {class: 'buttons'},
-        h('button', {class: 'plain', onclick: () => dialog.close('')}, 'Back'),
-        h('button', {class: 'main', autofocus: true, onclick: () => dialog.close('yes')}, yes)));
+        h('button.plain', {onclick: () => dialog.close('')}, 'Back'),
+        h('button.main', {autofocus: true, onclick: () => dialog.close('yes')}, yes)));
     dialog.addEventListener('close', () => { dialog.remove(); done(dialog.returnValue === 'yes'); });
     document.body.append(dialog);
     dialog.showModal();
@@ -119,4 +119,242 @@ export function askText(question, yes, text = '') {
   return ask(question, yes, field).then((is) => (is ? field.value : null));
 }
 
-export {put};
+// --- questions and approvals --------------------------------------------------------------------------------------------
+
+const idOf = (one) => `${one.run} ${one.key}`;
+export const addressOf = (one) => `/waiting#${encodeURIComponent(idOf(one))}`;
+
+/** A question on one line, for lists. */
+export function questionLine(one) {
+  const risk = one.about?.risk;
+  return h('a.question', {href: addressOf(one)},
+    h('span', {class: `risk ${risk ?? 'asks'}`}, one.answered ? 'answered' : risk ? `${risk} risk` : 'question'),
+    h('span.who', [...one.path, one.label].join(' › ')),
+    h('span.what', one.question),
+    one.until && h('span.quiet', {'data-until': one.until}, `${duration(one.until - store.now())} left`));
+}
+
+export class WaitingView {
+  constructor(go) {
+    this.go = go;
+    this.title = 'Waiting';
+    this.element = h('div.waiting-page');
+    this.list = h('nav.waiting-list', {'aria-label': 'Questions'});
+    this.card = h('section.card', {'aria-label': 'Question'});
+    this.element.append(h('h1', 'Waiting for you'), h('div.split', this.list, this.card));
+    this.timer = setInterval(() => this.tick(), 1000);
+    this.onhash = () => this.update('hash');
+    addEventListener('hashchange', this.onhash);
+    this.update('board');
+  }
+
+  dispose() {
+    clearInterval(this.timer);
+    removeEventListener('hashchange', this.onhash);
+    this.approval?.dispose();
+  }
+
+  get wanted() { return decodeURIComponent(location.hash.slice(1)); }
+
+  update(what) {
+    if (what === 'state') this.approval?.look_();
+    if (what === 'doing' || what === 'rows') return;
+    const all = store.questions();
+    this.element.classList.toggle('none', !all.length && !this.approval?.isOver);
+    put(this.list, all.length ? h('ul', all.map((one) => {
+      const line = questionLine(one);
+      if (idOf(one) === this.current) line.setAttribute('aria-current', 'true');
+      return h('li', line);
+    })) : h('p.quiet', 'Nothing waits for you.'));
+    const one = all.find((each) => idOf(each) === this.wanted) ?? (this.approval?.isOver && !this.wanted ? null : all[0]);
+    if (this.approval?.isOver && (what !== 'hash' || !one)) return;
+    if (!one) {
+      this.approval?.dispose();
+      this.approval = null;
+      this.current = '';
+      this.card.hidden = true;
+      return;
+    }
+    const key = `${idOf(one)} ${one.digest} ${one.answered}`;
+    if (this.shownKey === key) return;
+    this.shownKey = key;
+    this.current = idOf(one);
+    this.card.hidden = false;
+    this.approval?.dispose();
+    this.approval = new QuestionCard(one, () => this.done());
+    put(this.card, this.approval.element);
+    this.approval.placed();
+    for (const line of this.list.querySelectorAll('a')) {
+      if (line.hash === addressOf(one).slice(8)) line.setAttribute('aria-current', 'true'); else line.removeAttribute('aria-current');
+    }
+  }
+
+  done() { this.update('waiting'); }
+
+  tick() {
+    for (const one of this.element.querySelectorAll('[data-until]')) setText(one, `${duration(Number(one.dataset.until) - store.now())} left`);
+  }
+
+  step(by) {
+    const all = store.questions();
+    const at = all.findIndex((one) => idOf(one) === this.current);
+    const next = all[(at + by + all.length) % all.length];
+    if (next) { this.shownKey = ''; if (this.approval) this.approval.isOver = false; location.hash = addressOf(next).slice(9); }
+  }
+
+  key(key) {
+    const acts = {
+      j: () => this.step(1), k: () => this.step(-1), ']': () => this.step(1), '[': () => this.step(-1),
+      w: () => this.step(1),
+      a: () => this.approval?.focus('approve'), d: () => this.approval?.focus('deny'), r: () => this.approval?.focus('words'),
+      Enter: () => this.current && this.go(`/run/${this.current.split(' ')[0]}`),
+      Escape: () => this.go('/'),
+    };
+    if (!acts[key]) return false;
+    acts[key]();
+    return true;
+  }
+}
+
+/** One question in full, with its buttons. */
+export class QuestionCard {
+  constructor(one, done) {
+    this.one = one;
+    this.done = done;
+    this.isOver = false;
+    this.result = h('div.result', {role: 'alert'});
+    const about = one.about;
+    this.element = h('div', {class: 'question-card'},
+      h('header', {},
+        h('p.quiet.crumbs', [...one.path, ''].join(' › '), h('a', {href: `/run/${one.run}`}, one.label)),
+        h('h2', about?.title ?? 'A question'),
+        h('p', {class: 'facts'},
+          about && h('span', {class: `risk ${about.risk}`}, `${about.risk} risk`),
+          about?.cost && h('span', `cost: ${about.cost}`),
+          h('span.quiet', `asked ${clock(one.since)}`),
+          one.until && h('span', {'data-until': one.until}, `${duration(one.until - store.now())} left`),
+          about?.folder && h('span.quiet.code', exact(about.folder)))));
+    if (one.answered) this.answered();
+    else if (about) this.approve(about);
+    else this.words();
+    this.element.append(this.result);
+  }
+
+  dispose() { this.watcher?.disconnect(); }
+
+  placed() { this.measure?.(); }
+
+  answered() {
+    this.element.append(h('p', 'It is answered, but no process works on this run.'),
+      h('div.buttons', h('button.main', {onclick: () => resumeRuns([this.one.run])}, 'Resume it')));
+  }
+
+  // --- approvals ----------------------------------------------------------------------------------------------------
+
+  approve(about) {
+    this.text = h('div.exact', {tabindex: '0', role: 'region', 'aria-label': 'All of what will run'},
+      about.parts.map((part) => h('section', {class: 'part'},
+        h('h3', exact(part.name), sizeOf(part.text)),
+        isDiff(part.name, part.text) ? diffLines(part.text, exact) : longText(part.text))));
+    this.seen = [[0, 0]];
+    this.last = 0;
+    this.progress = h('p.seen', {'aria-live': 'off'});
+    this.yes = h('button.main', {disabled: true, onclick: () => this.send({approve: true})}, 'Approve');
+    this.always = about.can_always && h('button', {disabled: true, onclick: () => this.send({approve: true, always: true})}, `Always ${about.tool} in this run`);
+    this.no = h('button.deny', {onclick: () => this.send({approve: false})}, 'Deny');
+    this.unseen = h('button.plain', {onclick: () => this.showUnseen()}, 'Next unread');
+    this.text.addEventListener('scroll', () => this.look(), {passive: true});
+    this.element.append(this.text, this.progress,
+      h('div.buttons', this.no, this.unseen, this.always, this.yes),
+      h('p.quiet.digest', `digest ${this.one.digest}`));
+    this.measure = () => requestAnimationFrame(() => this.look());
+    this.watcher = new ResizeObserver(() => this.look());
+    this.watcher.observe(this.text);
+  }
+
+  /** Note what can be seen now. What was scrolled past in small steps counts too; a jump does not. */
+  look() {
+    const {scrollTop: top, clientHeight: height, scrollHeight: total} = this.text;
+    if (!height) return;
+    // In another width the same text has another height.
+    const scale = total / (this.total ?? total);
+    if (scale !== 1) { this.seen = this.seen.map(([from, to]) => [from * scale, to * scale]); this.last *= scale; }
+    this.total = total;
+    const isStep = Math.abs(top - this.last) <= height * 3;
+    const from = isStep ? Math.min(top, this.last) : top;
+    const to = (isStep ? Math.max(top, this.last) : top) + height + 2;
+    this.last = top;
+    this.seen.push([from, to]);
+    this.seen.sort((a, b) => a[0] - b[0]);
+    const joined = [];
+    for (const [begin, end] of this.seen) {
+      const before = joined.at(-1);
+      if (before && begin <= before[1]) before[1] = Math.max(before[1], end); else joined.push([begin, end]);
+    }
+    this.seen = joined;
+    const sum = joined.reduce((all, [begin, end]) => all + Math.min(end, total) - begin, 0);
+    const isAll = joined.length === 1 && joined[0][0] <= 0 && joined[0][1] >= total - 1;
+    const part = Math.min(99, Math.floor((100 * sum) / total));
+    setText(this.progress, isAll ? 'You have seen all of it.' : `You have seen ${part} %. Scroll through the rest to approve.`);
+    this.progress.classList.toggle('all', isAll);
+    this.unseen.hidden = isAll;
+    if (!this.isOver) for (const button of [this.yes, this.always]) if (button) button.disabled = !isAll || store.state !== 'live';
+  }
+
+  showUnseen() {
+    const begin = this.seen[0][0] > 0 ? 0 : this.seen[0][1];
+    this.text.scrollTop = Math.max(0, begin - 20);
+    this.text.focus({preventScroll: true});
+  }
+
+  // --- questions in words -------------------------------------------------------------------------------------------
+
+  words() {
+    this.field = h('textarea', {rows: '4', 'aria-label': 'Your answer', placeholder: 'Your answer'});
+    this.yes = h('button.main', {onclick: () => this.send({words: this.field.value})}, this.one.needs_resume ? 'Answer and resume' : 'Answer');
+    this.element.append(h('div.exact.words', exact(this.one.question)), this.field, h('div.buttons', this.yes));
+  }
+
+  focus(what) {
+    const target = what === 'approve' ? (this.yes?.disabled ? this.text : this.yes) : what === 'deny' ? this.no : this.field;
+    target?.focus();
+    if (what === 'approve' && this.yes?.disabled) say('Scroll through all of it first.');
+  }
+
+  async send(answer) {
+    if (store.state !== 'live') { say('Not connected; nothing was sent.', 'bad'); return; }
+    this.isOver = true;
+    const buttons = this.element.querySelectorAll('.buttons button');
+    for (const button of buttons) button.disabled = true;
+    try {
+      const sent = await post(`/api/runs/${this.one.run}/answer`, {key: this.one.key, digest: this.one.digest, ...answer});
+      const word = answer.approve === undefined ? 'Answered' : answer.approve ? 'Approved' : 'Denied';
+      if (!sent.counted) put(this.result, h('p.failed', 'Another answer came first, so this one does not count.'));
+      else if (!sent.taken) {
+        put(this.result, h('p', `${word}. No process works on this run.`),
+          h('button.main', {onclick: () => resumeRuns([this.one.run])}, 'Resume it'));
+      } else { put(this.result, h('p.completed', `${word}.`)); say(`${word}: ${this.one.label}.`); this.isOver = false; }
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 409) { this.isOver = false; for (const button of buttons) button.disabled = false; this.look_(); complain(error); return; }
+      put(this.result, h('p.failed', error.message), h('p', error.remedy),
+        error.content.now && h('p', 'It asks now: ', error.content.now.question));
+    }
+    this.done();
+  }
+
+  look_() { if (this.text) this.look(); }
+}
+
+function sizeOf(text) {
+  const lines = text.split('\n').length;
+  return lines > 1 || text.length > 200 ? h('span.quiet', ` ${lines.toLocaleString('en')} lines, ${text.length.toLocaleString('en')} characters`) : null;
+}
+
+/** A long text in pieces, of which a browser lays out only those near the screen. */
+function longText(text) {
+  const lines = text.split('\n');
+  if (lines.length <= 400) return h('pre', exact(text));
+  const pieces = [];
+  for (let at = 0; at < lines.length; at += 200) pieces.push(lines.slice(at, at + 200).join('\n') + (at + 200 < lines.length ? '\n' : ''));
+  return h('pre.pieces', pieces.map((piece) => h('span.piece', exact(piece))));
+}

@@ -1,14 +1,11 @@
 // The page: shell, routes, keys, connection, notifications.
 
-import {ApiError, dropToken, hasToken, setToken, takeToken} from './api.js';
-import {announce, ask, jobEnded, messagePlaces} from './actions.js';
+import {addressOf, announce, ask, jobEnded, messagePlaces, WaitingView} from './actions.js';
 import {BoardView} from './board.js';
 import {clock, counted, h, put, setText} from './dom.js';
 import {RunView} from './run.js';
-import {store} from './store.js';
-import {TimelineView} from './timeline.js';
-import {UsageView} from './usage.js';
-import {addressOf, WaitingView} from './waiting.js';
+import {ApiError, dropToken, hasToken, setToken, store, takeToken} from './store.js';
+import {TimelineView, UsageView} from './plots.js';
 
 const KEYS = [
   ['j k', 'move down, up'], ['h l', 'fold, open'], ['Enter', 'open'], ['Space', 'peek'], ['w', 'next that waits'],
@@ -21,15 +18,15 @@ let view = null;
 let asked = null;
 
 const main = h('main', {id: 'main', tabindex: '-1'});
-const connection = h('span', {class: 'connection', role: 'status'});
-const badge = h('span', {class: 'badge', hidden: true});
-const bell = h('button', {class: 'plain bell', title: 'Notify me of questions', onclick: () => allowNotifications()}, 'Notify me');
+const connection = h('span.connection', {role: 'status'});
+const badge = h('span.badge', {hidden: true});
+const bell = h('button.plain.bell', {title: 'Notify me of questions', onclick: () => allowNotifications()}, 'Notify me');
 const nav = h('nav', {'aria-label': 'Pages'},
   h('a', {href: '/'}, 'Board'), h('a', {href: '/waiting'}, 'Waiting', badge), h('a', {href: '/usage'}, 'Usage'));
 const top = h('header', {class: 'top'},
-  h('a', {class: 'brand', href: '/', 'aria-label': 'Deputy, board'}, h('img', {src: '/assets/favicon.svg', alt: '', width: '22', height: '22'}), h('span', {}, 'Deputy')),
-  nav, h('span', {class: 'space'}), bell, connection, h('button', {class: 'plain help', 'aria-label': 'Keys', title: 'Keys ( ? )', onclick: () => help()}, '?'));
-const offline = h('div', {class: 'offline', role: 'status', hidden: true});
+  h('a.brand', {href: '/', 'aria-label': 'Deputy, board'}, h('img', {src: '/assets/favicon.svg', alt: '', width: '22', height: '22'}), h('span', 'Deputy')),
+  nav, h('span.space'), bell, connection, h('button.plain.help', {'aria-label': 'Keys', title: 'Keys ( ? )', onclick: () => help()}, '?'));
+const offline = h('div.offline', {role: 'status', hidden: true});
 
 // --- routes -----------------------------------------------------------------------------------------------------------
 
@@ -106,9 +103,9 @@ function nextWaiting() {
 }
 
 function help() {
-  const dialog = h('dialog', {class: 'keys', 'aria-label': 'Keys'},
-    h('h2', {}, 'Keys'), h('dl', {}, KEYS.map(([keys, text]) => [h('dt', {}, keys.split(' ').map((key) => [h('kbd', {}, key), ' '])), h('dd', {}, text)])),
-    h('div', {class: 'buttons'}, h('button', {class: 'main', autofocus: true, onclick: () => dialog.close()}, 'Close')));
+  const dialog = h('dialog.keys', {'aria-label': 'Keys'},
+    h('h2', 'Keys'), h('dl', KEYS.map(([keys, text]) => [h('dt', keys.split(' ').map((key) => [h('kbd', key), ' '])), h('dd', text)])),
+    h('div.buttons', h('button.main', {autofocus: true, onclick: () => dialog.close()}, 'Close')));
   dialog.addEventListener('close', () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
@@ -165,16 +162,16 @@ function signIn(reason = '') {
   view?.dispose();
   view = null;
   const field = h('input', {type: 'password', autocomplete: 'off', 'aria-label': 'Token', required: true});
-  put(main, h('form', {class: 'sign-in', onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); location.reload(); }},
-    h('h1', {}, 'Token needed'), reason && h('p', {class: 'failed'}, reason),
-    h('p', {}, 'Open the address that ', h('code', {}, 'deputy web'), ' prints; it carries the token. Or paste the token here. It is in the file ',
-      h('code', {}, 'web-token'), ' in Deputy’s home, usually ', h('code', {}, '~/.deputy'), '.'),
-    field, h('button', {class: 'main'}, 'Open')));
+  put(main, h('form.sign-in', {onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); location.reload(); }},
+    h('h1', 'Token needed'), reason && h('p.failed', reason),
+    h('p', 'Open the address that ', h('code', 'deputy web'), ' prints; it carries the token. Or paste the token here. It is in the file ',
+      h('code', 'web-token'), ' in Deputy’s home, usually ', h('code', '~/.deputy'), '.'),
+    field, h('button.main', 'Open')));
   field.focus();
 }
 
 async function begin() {
-  document.body.append(h('a', {class: 'skip', href: '#main'}, 'To the content'), top, offline, main, ...messagePlaces());
+  document.body.append(h('a.skip', {href: '#main'}, 'To the content'), top, offline, main, ...messagePlaces());
   connected();
   if (!hasToken()) { signIn(); return; }
   for (let pause = 250; ; pause = Math.min(5000, pause * 2)) {

@@ -1,11 +1,10 @@
 // The board: what waits, then all runs as a tree.
 
-import {ApiError, get} from './api.js';
-import {ask, cancelRuns, resumeRuns, say} from './actions.js';
-import {clock, count, counted, duration, h, MARKS, meter, money, put, setText, statusMark} from './dom.js';
-import {isLive, nameOf, store} from './store.js';
-import {VirtualList} from './virtual.js';
-import {questionLine} from './waiting.js';
+import {ask, cancelRuns, questionLine, resumeRuns, say} from './actions.js';
+import {count, counted, duration, h, MARKS, meter, money, put, setText, statusMark} from './dom.js';
+import {ApiError, get, isLive, nameOf, store} from './store.js';
+import {VirtualList} from './lists.js';
+import {lastRecords} from './texts.js';
 
 const FOLD_ABOVE = 20;
 const ENDED = new Set(['completed', 'partial', 'failed', 'cancelled', 'rejected']);
@@ -32,22 +31,22 @@ export class BoardView {
     this.selected = new Set();
     this.at = 0;
     this.query = new URLSearchParams(location.search);
-    this.element = h('div', {class: 'board'});
-    this.stats = h('ul', {class: 'stats', 'aria-label': 'Totals'});
-    this.asking = h('section', {class: 'asking', 'aria-labelledby': 'asking-title'});
-    this.notice = h('div', {class: 'notice', hidden: true});
-    this.tree = h('div', {class: 'tree', role: 'tree', tabindex: '0', 'aria-label': 'Runs', 'aria-multiselectable': 'true'});
-    this.news = h('button', {class: 'news', hidden: true, onclick: () => this.sort()});
-    this.bar = h('div', {class: 'selection', hidden: true, role: 'region', 'aria-label': 'Selected runs'});
-    this.peek = h('aside', {class: 'peek', hidden: true, 'aria-label': 'Peek'});
+    this.element = h('div.board');
+    this.stats = h('ul.stats', {'aria-label': 'Totals'});
+    this.asking = h('section.asking', {'aria-labelledby': 'asking-title'});
+    this.notice = h('div.notice', {hidden: true});
+    this.tree = h('div.tree', {role: 'tree', tabindex: '0', 'aria-label': 'Runs', 'aria-multiselectable': 'true'});
+    this.news = h('button.news', {hidden: true, onclick: () => this.sort()});
+    this.bar = h('div.selection', {hidden: true, role: 'region', 'aria-label': 'Selected runs'});
+    this.peek = h('aside.peek', {hidden: true, 'aria-label': 'Peek'});
     this.list = new VirtualList(this.tree, {
       height: () => (innerWidth < 760 ? 58 : 36),
       make: (item) => (item.kind === 'fold' ? this.makeFold(item) : this.makeRow(item)),
       keyOf: (item) => item.key,
     });
     this.element.append(
-      h('h1', {class: 'sr'}, 'Board'), this.stats, this.notice, this.asking, this.filters(),
-      h('div', {class: 'columns', 'aria-hidden': 'true'},
+      h('h1.sr', 'Board'), this.stats, this.notice, this.asking, this.filters(),
+      h('div.columns', {'aria-hidden': 'true'},
         ['run', 'doing now', 'time', 'context', 'in', 'out', 'cost', 'age'].map((name) => h('span', {class: `c-${name.split(' ')[0]}`}, name))),
       this.news, this.tree, this.bar, this.peek);
     this.tree.addEventListener('focus', () => this.list.soon());
@@ -64,7 +63,7 @@ export class BoardView {
 
   filters() {
     const choose = (name, label, options) =>
-      h('label', {}, h('span', {class: 'sr'}, label), h('select', {name, onchange: (event) => this.filter(name, event.target.value)},
+      h('label', h('span.sr', label), h('select', {name, onchange: (event) => this.filter(name, event.target.value)},
         options.map(([value, text]) => h('option', {value, selected: this.query.get(name) === value}, text))));
     this.search = h('input', {
       type: 'search', name: 'q', placeholder: 'Filter runs  ( / )', 'aria-label': 'Filter runs', value: this.query.get('q') ?? '',
@@ -73,13 +72,13 @@ export class BoardView {
     const hide = h('input', {type: 'checkbox', checked: this.query.get('hide') === 'completed',
       onchange: (event) => this.filter('hide', event.target.checked ? 'completed' : '')});
     const root = this.query.get('root');
-    return h('form', {class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault()},
+    return h('form.filters', {role: 'search', onsubmit: (event) => event.preventDefault()},
       this.search,
       choose('status', 'Status', [['', 'any status'], ...Object.keys(MARKS).map((name) => [name, name])]),
       choose('flag', 'Flag', [['', 'any flag'], ['any', 'flagged'], ...FLAGS.map((name) => [name, name])]),
       choose('sort', 'Order', [['', 'as started'], ['newest', 'newest first'], ['cost', 'by cost'], ['tokens', 'by tokens'], ['silent', 'longest silent']]),
-      h('label', {class: 'check'}, hide, 'hide completed'),
-      root && h('a', {class: 'chip', href: '/'}, `one tree only ✕`));
+      h('label.check', hide, 'hide completed'),
+      root && h('a.chip', {href: '/'}, `one tree only ✕`));
   }
 
   filter(name, value) {
@@ -160,54 +159,60 @@ export class BoardView {
   }
 
   makeFold(item) {
-    const element = h('div', {class: 'row fold', role: 'treeitem', 'aria-selected': 'false', onclick: () => this.toggle(this.items.find((one) => one.key === item.key))});
-    const text = h('span', {class: 'c-run'});
+    const element = h('div.row.fold', {role: 'treeitem', 'aria-selected': 'false', onclick: () => this.toggle(this.items.find((one) => one.key === item.key))});
+    const text = h('span.c-run');
     element.append(text);
     return {element, update: (now, at) => {
       const counts = {};
       for (const id of now.ids) { const {status} = store.rows.get(id); counts[status] = (counts[status] ?? 0) + 1; }
       const words = Object.entries(counts).map(([status, number]) => `${number} ${status}`).join(', ');
-      element.id = `row-${at}`;
-      element.setAttribute('aria-level', now.level);
-      element.setAttribute('aria-expanded', now.isOpen);
-      element.classList.toggle('at', at === this.at);
-      element.style.setProperty('--level', now.level - 1);
+      this.placeRow(element, now, at);
       setText(text, `${now.isOpen ? '▾' : '▸'} ${counted(now.ids.length, 'subagent')}: ${words}`);
     }};
   }
 
+  placeRow(element, now, at) {
+    element.id = `row-${at}`;
+    element.style.setProperty('--level', now.level - 1);
+    element.classList.toggle('at', at === this.at);
+    element.setAttribute('aria-level', now.level);
+    if (now.has || now.ids) element.setAttribute('aria-expanded', now.isOpen); else element.removeAttribute('aria-expanded');
+  }
+
   makeRow(item) {
     const part = (name, ...more) => h('span', {class: `c-${name}`}, ...more);
-    const fold = h('button', {class: 'twist', tabindex: '-1', 'aria-hidden': 'true', onclick: (event) => { event.stopPropagation(); this.toggle(this.items.find((one) => one.id === item.id)); }});
-    const mark = h('span', {class: 'mark', 'aria-hidden': 'true'});
-    const word = h('span', {class: 'sr'});
-    const label = h('a', {class: 'label', href: `/run/${item.id}`, tabindex: '-1'});
-    const model = h('span', {class: 'model quiet'});
-    const flags = h('span', {class: 'flags'});
+    const fold = h('button.twist', {tabindex: '-1', 'aria-hidden': 'true', onclick: (event) => { event.stopPropagation(); this.toggle(this.items.find((one) => one.id === item.id)); }});
+    const mark = h('span.mark', {'aria-hidden': 'true'});
+    const word = h('span.sr');
+    const label = h('a.label', {href: `/run/${item.id}`, tabindex: '-1'});
+    const model = h('span.model.quiet');
+    const flags = h('span.flags');
     const doing = part('doing');
     const time = part('time');
     const context = part('context');
     const [input, output, cost, age] = ['in', 'out', 'cost', 'age'].map((name) => part(name));
-    const element = h('div', {class: 'row', role: 'treeitem', 'aria-selected': 'false', onclick: () => this.choose(item.id)},
+    const element = h('div.row', {role: 'treeitem', 'aria-selected': 'false', onclick: () => this.choose(item.id)},
       part('run', fold, mark, word, label, flags, model), doing, time, context, input, output, cost, age);
     let before = null;
+    let place = '';
     return {element, update: (now, at) => {
       const row = store.rows.get(item.id);
       if (!row) return;
-      element.id = `row-${at}`;
-      element.style.setProperty('--level', now.level - 1);
-      element.classList.toggle('at', at === this.at);
-      element.classList.toggle('picked', this.selected.has(item.id));
-      element.setAttribute('aria-selected', this.selected.has(item.id));
-      element.setAttribute('aria-level', now.level);
-      if (now.has) element.setAttribute('aria-expanded', now.isOpen); else element.removeAttribute('aria-expanded');
-      setText(fold, now.has ? (now.isOpen ? '▾' : '▸') : '');
+      const isPicked = this.selected.has(item.id);
+      const key = `${at} ${now.level} ${at === this.at} ${isPicked} ${now.has} ${now.isOpen}`;
+      if (place !== key) {
+        place = key;
+        this.placeRow(element, now, at);
+        element.classList.toggle('picked', isPicked);
+        element.setAttribute('aria-selected', isPicked);
+        setText(fold, now.has ? (now.isOpen ? '▾' : '▸') : '');
+      }
       const used = store.used(item.id);
       const at_ = store.doing.get(item.id);
       const shown = doingText(row, at_);
       const silent = isLive(row) ? store.now() - lastSign(row) : 0;
       setText(doing, shown + (silent > 15 && row.status === 'running' && !now.has ? ` · silent ${duration(silent)}` : ''));
-      doing.className = `c-doing ${at_?.[0] ?? ''}`;
+      if (doing.className !== `c-doing ${at_?.[0] ?? ''}`) doing.className = `c-doing ${at_?.[0] ?? ''}`;
       setText(age, duration((row.ended_at ?? store.now()) - row.began_at));
       setText(input, (row.estimated ? '~' : '') + count(used.input));
       setText(output, count(used.output));
@@ -266,7 +271,7 @@ export class BoardView {
     if (this.totalsKey === key) return;
     this.totalsKey = key;
     const stat = (value, name, href, tone = '') => h('li', {class: `stat ${tone}`},
-      href ? h('a', {href}, h('strong', {}, value), ' ', h('span', {}, name)) : [h('strong', {}, value), ' ', h('span', {}, name)]);
+      href ? h('a', {href}, h('strong', value), ' ', h('span', name)) : [h('strong', value), ' ', h('span', name)]);
     put(this.stats,
       stat(found.waiting, 'waiting', '/waiting', found.waiting ? 'waiting' : ''),
       stat(found.running, 'running', '/?status=running'),
@@ -284,8 +289,8 @@ export class BoardView {
     this.askedKey = key;
     this.asking.hidden = !all.length;
     put(this.asking, h('h2', {id: 'asking-title'}, 'Waiting for you'),
-      h('ul', {class: 'questions'}, all.slice(0, 5).map((one) => h('li', {}, questionLine(one)))),
-      all.length > 5 && h('p', {}, h('a', {href: '/waiting'}, `All ${all.length} questions`)));
+      h('ul.questions', all.slice(0, 5).map((one) => h('li', questionLine(one)))),
+      all.length > 5 && h('p', h('a', {href: '/waiting'}, `All ${all.length} questions`)));
   }
 
   journal() {
@@ -293,12 +298,12 @@ export class BoardView {
     this.notice.hidden = state === 'ok';
     this.notice.className = `notice ${state}`;
     if (state === 'none') {
-      put(this.notice, h('h2', {}, 'No runs yet'), h('p', {}, 'Start one in a terminal, and it appears here:'),
-        h('pre', {}, 'deputy delegate -t "auth=Where are passwords checked?"\ndeputy run "Why does the login test fail?"'));
+      put(this.notice, h('h2', 'No runs yet'), h('p', 'Start one in a terminal, and it appears here:'),
+        h('pre', 'deputy delegate -t "auth=Where are passwords checked?"\ndeputy run "Why does the login test fail?"'));
     } else if (state !== 'ok') {
       const heads = {damaged: 'The journal is damaged', newer: 'The journal is of a newer version', failed: 'The journal cannot be read'};
-      put(this.notice, h('h2', {}, heads[state]), h('p', {}, message), h('p', {}, remedy),
-        state === 'damaged' && h('p', {class: 'quiet'}, 'What can still be read is shown. Nothing can be changed from here.'));
+      put(this.notice, h('h2', heads[state]), h('p', message), h('p', remedy),
+        state === 'damaged' && h('p.quiet', 'What can still be read is shown. Nothing can be changed from here.'));
     }
   }
 
@@ -308,7 +313,7 @@ export class BoardView {
     if (store.journal.state === 'none') return;
     if (this.items.length && (all.some(isLive) || this.query.toString())) return;
     const text = this.items.length ? 'Nothing is running now. These ended last:' : all.length ? 'No run matches the filter.' : 'No runs yet.';
-    this.empty = h('p', {class: 'quiet empty'}, text);
+    this.empty = h('p.quiet.empty', text);
     this.tree.before(this.empty);
   }
 
@@ -356,10 +361,10 @@ export class BoardView {
     const key = String(this.selected.size);
     if (this.chosenKey === key) return;
     this.chosenKey = key;
-    put(this.bar, h('strong', {}, `${this.selected.size} selected`),
+    put(this.bar, h('strong', `${this.selected.size} selected`),
       h('button', {onclick: () => this.cancel()}, 'Cancel…'),
       h('button', {onclick: () => resumeRuns([...this.selected])}, 'Resume'),
-      h('button', {class: 'plain', onclick: () => { this.selected.clear(); this.chosen(); this.list.soon(); }}, 'Clear'));
+      h('button.plain', {onclick: () => { this.selected.clear(); this.chosen(); this.list.soon(); }}, 'Clear'));
   }
 
   async cancel() {
@@ -374,18 +379,17 @@ export class BoardView {
     this.element.classList.add('peeking');
     const row = store.rows.get(id);
     const doing = store.doing.get(id);
-    put(this.peek, h('p', {}, statusMark(row.status), ' ', h('a', {href: `/run/${id}`}, nameOf(row))),
-      doing && h('p', {class: 'code'}, doing[1]), h('p', {class: 'quiet'}, 'Reading…'));
+    put(this.peek, h('p', statusMark(row.status), ' ', h('a', {href: `/run/${id}`}, nameOf(row))),
+      doing && h('p.code', doing[1]), h('p.quiet', 'Reading…'));
     try {
       const whole = await get(`/api/runs/${id}`);
       if (this.current?.id !== id) return;
       this.peek.lastChild.remove();
       this.peek.append(
-        h('p', {class: 'clip'}, whole.prompt),
-        h('ul', {class: 'last'}, whole.last_records.slice(-3).map(([, at, kind, , line]) =>
-          h('li', {}, h('span', {class: 'quiet'}, `${clock(at)} ${kind.replaceAll('_', ' ')}`), ' ', line))));
-      if (whole.live_text) this.peek.append(h('pre', {class: 'clip'}, whole.live_text.slice(-1500)));
-      if (whole.outcome) this.peek.append(h('p', {}, whole.outcome.summary));
+        h('p.clip', whole.prompt),
+        lastRecords(id, whole.last_records.slice(-3)));
+      if (whole.live_text) this.peek.append(h('pre.clip', whole.live_text.slice(-1500)));
+      if (whole.outcome) this.peek.append(h('p', whole.outcome.summary));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.peek.lastChild.textContent = error.message;

@@ -1,7 +1,7 @@
 // Elements, and how numbers, times and texts are shown. Text becomes text nodes only.
 
 const SVG = 'http://www.w3.org/2000/svg';
-const VECTOR = new Set(['svg', 'g', 'rect', 'line', 'path', 'text', 'title', 'circle', 'polyline']);
+const VECTOR = new Set(['svg', 'g', 'rect', 'line', 'path', 'text']);
 
 /** Characters that are invisible or change the direction of text; line ends and tabs are visible. */
 export const UNSEEN =
@@ -11,16 +11,19 @@ export const UNSEEN =
 /** A text without invisible characters. */
 export const plain = (text) => String(text ?? '').replace(UNSEEN, '');
 
-/** An element: h('p', {class: 'quiet', onclick: act}, 'text', child). */
-export function h(tag, given = {}, ...children) {
-  const element = VECTOR.has(tag) && tag !== 'title' ? document.createElementNS(SVG, tag) : document.createElement(tag);
-  return fill(element, given, children);
+/** An element: h('p.quiet', {onclick: act}, 'text', child); the attributes may be left out. */
+export function h(name, ...parts) {
+  const [tag, ...classes] = name.split('.');
+  const element = VECTOR.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  if (classes.length) element.setAttribute('class', classes.join(' '));
+  if (parts[0]?.constructor === Object) attributes(element, parts.shift());
+  return add(element, parts);
 }
 
 /** A title of an SVG element, which browsers show as a tooltip. */
-export const svgTitle = (text) => fill(document.createElementNS(SVG, 'title'), {}, [text]);
+export const svgTitle = (text) => add(document.createElementNS(SVG, 'title'), text);
 
-function fill(element, given, children) {
+function attributes(element, given) {
   for (const [name, value] of Object.entries(given)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
@@ -28,8 +31,6 @@ function fill(element, given, children) {
     else if (name === 'value') element.value = value;
     else element.setAttribute(name, value === true ? '' : value);
   }
-  add(element, children);
-  return element;
 }
 
 /** Append children; strings become text without invisible characters. */
@@ -117,7 +118,7 @@ export const MARKS = {
 
 /** A status with its mark. */
 export const statusMark = (status) =>
-  h('span', {class: `status ${status}`}, h('span', {'aria-hidden': 'true', class: 'mark'}, MARKS[status] ?? '·'), ` ${status}`);
+  h(`span.status.${status}`, h('span.mark', {'aria-hidden': 'true'}, MARKS[status] ?? '·'), ` ${status}`);
 
 /** A bar that is filled to a part; labelled for screen readers. */
 export function meter(part, label, kind = '') {

@@ -1,13 +1,10 @@
 // One run: overview, transcript, notes, diff and events.
 
-import {ApiError, get} from './api.js';
-import {againRun, askText, cancelRuns, complain, exportRun, pinRun, resumeRuns, say} from './actions.js';
+import {addressOf, againRun, askText, cancelRuns, complain, exportRun, pinRun, resumeRuns, say} from './actions.js';
 import {clock, count, counted, duration, h, meter, money, put, setText, statusMark, svgTitle} from './dom.js';
-import {diffPage} from './diff.js';
-import {markdown} from './markdown.js';
-import {RecordList} from './records.js';
-import {isLive, nameOf, store} from './store.js';
-import {addressOf} from './waiting.js';
+import {diffPage, lastRecords, markdown} from './texts.js';
+import {RecordList} from './lists.js';
+import {ApiError, get, isLive, nameOf, store} from './store.js';
 
 const TABS = ['overview', 'transcript', 'notes', 'diff', 'events'];
 
@@ -17,9 +14,9 @@ export class RunView {
     this.id = id;
     this.tab = TABS.includes(tab) ? tab : 'overview';
     this.title = nameOf(store.rows.get(id)) || id;
-    this.head = h('header', {class: 'run-head'});
-    this.body = h('div', {class: 'run-body', id: 'run-body'});
-    this.element = h('div', {class: 'run-page'}, this.head, this.body);
+    this.head = h('header.run-head');
+    this.body = h('div.run-body', {id: 'run-body'});
+    this.element = h('div.run-page', this.head, this.body);
     this.ontext = ({detail}) => { if (detail.run === id) this.list?.write(detail.piece); };
     this.onrecords = ({detail}) => { if (detail.run === id) { this.list?.records(detail.heads); this.refresh(); } };
     store.addEventListener('text', this.ontext);
@@ -52,8 +49,8 @@ export class RunView {
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
         const isGone = error.status === 404;
-        put(this.head, h('h1', {}, isGone ? 'This run is not in the journal' : 'This run cannot be read'));
-        put(this.body, h('p', {}, isGone ? 'It may have been pruned, or the link is of another home.' : error.message), h('p', {}, h('a', {href: '/'}, 'Back to the board')));
+        put(this.head, h('h1', isGone ? 'This run is not in the journal' : 'This run cannot be read'));
+        put(this.body, h('p', isGone ? 'It may have been pruned, or the link is of another home.' : error.message), h('p', h('a', {href: '/'}, 'Back to the board')));
         return;
       }
     }
@@ -109,14 +106,14 @@ export class RunView {
     const asked = store.questions().find((one) => one.run === this.id);
     const can = store.state === 'live' && store.journal.state !== 'damaged';
     const act = (name, does, kind = '') => h('button', {class: kind, disabled: !can, onclick: does}, name);
-    this.age = h('span', {}, duration((row.ended_at ?? store.now()) - row.began_at));
+    this.age = h('span', duration((row.ended_at ?? store.now()) - row.began_at));
     const path = store.path(this.id);
     put(this.head,
-      h('nav', {class: 'crumbs', 'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), path.map((one) => [' › ', h('a', {href: `/run/${one.id}`}, nameOf(one))])),
+      h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), path.map((one) => [' › ', h('a', {href: `/run/${one.id}`}, nameOf(one))])),
       h('div', {class: 'run-title'},
-        h('h1', {}, nameOf(row)), statusMark(row.status), row.flags.map((name) => h('span', {class: `flag ${name}`}, name)),
+        h('h1', nameOf(row)), statusMark(row.status), row.flags.map((name) => h('span', {class: `flag ${name}`}, name)),
         h('div', {class: 'buttons'},
-          asked && h('a', {class: 'button main', href: addressOf(asked)}, asked.about ? 'Review' : 'Answer'),
+          asked && h('a.button.main', {href: addressOf(asked)}, asked.about ? 'Review' : 'Answer'),
           isLive(row) && row.status !== 'interrupted' && act('Cancel…', () => cancelRuns([this.id])),
           (!isLive(row) || row.status === 'interrupted') && !asked && act('Resume', () => this.resume(), row.status === 'interrupted' || row.status === 'partial' ? 'main' : ''),
           (this.whole?.can_again ?? false) && act('Again…', () => this.again()),
@@ -124,10 +121,10 @@ export class RunView {
           h('button', {onclick: () => exportRun(this.id, 'report.html')}, 'Report'),
           h('button', {onclick: () => exportRun(this.id)}, 'Export'))),
       h('p', {class: 'facts'},
-        h('span', {}, this.age), h('span', {}, `${count(used.input)} in, ${count(used.output)} out`), h('span', {}, money(used.cost, used.requests)),
-        row.model && h('span', {}, row.model), h('span', {}, counted(row.turns, 'turn')), h('span', {}, counted(row.tool_calls, 'tool call')),
-        h('a', {href: `/tree/${row.root}`}, 'Timeline'), h('code', {class: 'quiet'}, this.id)),
-      h('nav', {class: 'tabs', 'aria-label': 'Parts of the run'}, TABS.map((name) =>
+        h('span', this.age), h('span', `${count(used.input)} in, ${count(used.output)} out`), h('span', money(used.cost, used.requests)),
+        row.model && h('span', row.model), h('span', counted(row.turns, 'turn')), h('span', counted(row.tool_calls, 'tool call')),
+        h('a', {href: `/tree/${row.root}`}, 'Timeline'), h('code.quiet', this.id)),
+      h('nav.tabs', {'aria-label': 'Parts of the run'}, TABS.map((name) =>
         h('a', {href: `/run/${this.id}${name === 'overview' ? '' : `/${name}`}`, 'aria-current': name === this.tab ? 'page' : null}, name))));
     document.title = `${nameOf(row)} · Deputy`;
   }
@@ -145,33 +142,31 @@ export class RunView {
     const ended = one.outcome;
     put(this.body,
       ended && ended.status !== 'completed' && this.why(ended, one),
-      one.damage && h('p', {class: 'notice damaged'}, one.damage),
+      one.damage && h('p.notice.damaged', one.damage),
       h('div', {class: 'columns2'},
         h('div', {},
-          ended && h('section', {}, h('h2', {}, 'Result'), markdown(ended.report || ended.summary)),
-          !ended && store.doing.get(this.id) && h('section', {}, h('h2', {}, 'Doing now'), h('p', {class: 'code'}, store.doing.get(this.id)[1])),
-          !ended && one.live_text && h('section', {}, h('h2', {}, 'Writing'), h('pre', {class: 'clip'}, one.live_text.slice(-3000))),
-          h('section', {}, h('h2', {}, 'Task'), h('div', {class: 'prompt'}, one.prompt)),
-          ended?.artifacts?.length > 0 && h('section', {}, h('h2', {}, 'Files'), h('ul', {}, ended.artifacts.map((file) => h('li', {}, h('code', {}, file.path), file.summary && ` ${file.summary}`)))),
-          ended?.warnings?.length > 0 && h('section', {}, h('h2', {}, 'Warnings'), h('ul', {}, ended.warnings.map((text) => h('li', {}, text)))),
+          ended && h('section', h('h2', 'Result'), markdown(ended.report || ended.summary)),
+          !ended && store.doing.get(this.id) && h('section', h('h2', 'Doing now'), h('p.code', store.doing.get(this.id)[1])),
+          !ended && one.live_text && h('section', h('h2', 'Writing'), h('pre.clip', one.live_text.slice(-3000))),
+          h('section', h('h2', 'Task'), h('div.prompt', one.prompt)),
+          ended?.artifacts?.length > 0 && h('section', h('h2', 'Files'), h('ul', ended.artifacts.map((file) => h('li', h('code', file.path), file.summary && ` ${file.summary}`)))),
+          ended?.warnings?.length > 0 && h('section', h('h2', 'Warnings'), h('ul', ended.warnings.map((text) => h('li', text)))),
           one.children.length > 0 && this.subagents(one.children)),
         h('div', {},
-          h('section', {}, h('h2', {}, 'Limits'), this.limits(one)),
-          one.turns_used.length > 0 && h('section', {}, h('h2', {}, 'Turns'), turnsPlot(one.turns_used, this.id), one.is_cut && h('p', {class: 'quiet'}, 'The last turns.')),
-          h('section', {}, h('h2', {}, 'Last records'), h('ul', {class: 'last'}, one.last_records.map(([seq, at, kind, , line]) =>
-            h('li', {}, h('a', {href: `/run/${this.id}/transcript#${seq}`}, clock(at)), ' ', h('span', {class: 'quiet'}, kind.replaceAll('_', ' ')), ' ', line))))),
+          h('section', h('h2', 'Limits'), this.limits(one)),
+          one.turns_used.length > 0 && h('section', h('h2', 'Turns'), turnsPlot(one.turns_used, this.id), one.is_cut && h('p.quiet', 'The last turns.')),
+          h('section', h('h2', 'Last records'), lastRecords(this.id, one.last_records))),
       ));
   }
 
   why(ended, one) {
     const error = ended.errors?.[0];
     return h('section', {class: `why ${ended.status}`},
-      h('h2', {}, `Why it stopped: ${ended.status}`),
-      h('p', {}, error ? error.message : ended.summary),
-      error?.recommendation && h('p', {class: 'remedy'}, error.recommendation),
-      h('ul', {class: 'last'}, one.last_records.slice(-4, -1).map(([seq, at, kind, , line]) =>
-        h('li', {}, h('a', {href: `/run/${this.id}/transcript#${seq}`}, clock(at)), ' ', h('span', {class: 'quiet'}, kind.replaceAll('_', ' ')), ' ', line))),
-      (!error || error.recoverable) && h('div', {class: 'buttons'}, h('button', {class: 'main', onclick: () => this.resume()}, 'Resume'),
+      h('h2', `Why it stopped: ${ended.status}`),
+      h('p', error ? error.message : ended.summary),
+      error?.recommendation && h('p.remedy', error.recommendation),
+      lastRecords(this.id, one.last_records.slice(-4, -1)),
+      (!error || error.recoverable) && h('div.buttons', h('button.main', {onclick: () => this.resume()}, 'Resume'),
         one.can_again && h('button', {onclick: () => this.again()}, 'Again…')));
   }
 
@@ -193,30 +188,30 @@ export class RunView {
     if (one.round) rows.push(['Rounds', String(one.round + 1)]);
     rows.push(['Own use', `${count(one.own_usage.input)} in, ${count(one.own_usage.output)} out, ${money(one.own_usage.cost, one.own_usage.requests)}`]);
     if (one.children.length) rows.push(['With subagents', `${count(one.usage.input)} in, ${count(one.usage.output)} out, ${money(one.usage.cost, one.usage.requests)}`]);
-    if (one.workspace) rows.push(['Folder', h('code', {}, one.workspace)]);
+    if (one.workspace) rows.push(['Folder', h('code', one.workspace)]);
     if (row?.retries) rows.push(['Retries', String(row.retries)]);
-    return h('dl', {class: 'facts-list'}, rows.map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
+    return h('dl.facts-list', rows.map(([name, value]) => [h('dt', name), h('dd', value)]));
   }
 
   subagents(children) {
-    return h('section', {}, h('h2', {}, counted(children.length, 'subagent')),
-      h('ul', {class: 'subagents'}, children.slice(0, 100).map((one) => {
+    return h('section', h('h2', counted(children.length, 'subagent')),
+      h('ul.subagents', children.slice(0, 100).map((one) => {
         const row = store.rows.get(one.session_id);
-        return h('li', {}, statusMark(row?.status ?? one.status), ' ', h('a', {href: `/run/${one.session_id}`}, one.label), ' ',
-          h('span', {class: 'quiet'}, row ? money(store.used(row.id).cost, store.used(row.id).requests) : ''));
+        return h('li', statusMark(row?.status ?? one.status), ' ', h('a', {href: `/run/${one.session_id}`}, one.label), ' ',
+          h('span.quiet', row ? money(store.used(row.id).cost, store.used(row.id).requests) : ''));
       })),
-      children.length > 100 && h('p', {}, h('a', {href: `/?root=${this.id}`}, `All ${children.length} on the board`)));
+      children.length > 100 && h('p', h('a', {href: `/?root=${this.id}`}, `All ${children.length} on the board`)));
   }
 
   async notes() {
     const {notes} = await get(`/api/runs/${this.id}/notes`);
-    put(this.body, notes.length ? h('ol', {class: 'notes'}, notes.map(([seq, at, text]) =>
-      h('li', {}, h('a', {class: 'quiet', href: `/run/${this.id}/transcript#${seq}`}, clock(at)), markdown(text)))) : h('p', {class: 'quiet'}, 'No notes.'));
+    put(this.body, notes.length ? h('ol.notes', notes.map(([seq, at, text]) =>
+      h('li', h('a.quiet', {href: `/run/${this.id}/transcript#${seq}`}, clock(at)), markdown(text)))) : h('p.quiet', 'No notes.'));
   }
 
   async diff() {
-    put(this.body, h('p', {class: 'quiet'}, 'Reading…'));
-    const page = await diffPage(this.id).catch((error) => { complain(error); return h('p', {}, error.message); });
+    put(this.body, h('p.quiet', 'Reading…'));
+    const page = await diffPage(this.id).catch((error) => { complain(error); return h('p', error.message); });
     if (!this.isGone) put(this.body, page);
   }
 
@@ -273,8 +268,8 @@ function turnsPlot(turns, run) {
     const output = (turn.output / most) * (height - 20);
     const title = svgTitle(`turn ${turns.length - shown.length + at + 1}: ${count(turn.input)} in, ${count(turn.output)} out, ${money(turn.cost)}, ${duration(turn.to - turn.from)}`);
     svg.append(h('g', {class: turn.failed ? 'turn bad' : 'turn', 'data-run': run}, title,
-      h('rect', {class: 'in', x: at * step + 1, y: height - input, width: Math.max(1, step - 2), height: input}),
-      h('rect', {class: 'out', x: at * step + 1, y: height - input - output, width: Math.max(1, step - 2), height: Math.max(output, turn.output ? 1 : 0)})));
+      h('rect.in', {x: at * step + 1, y: height - input, width: Math.max(1, step - 2), height: input}),
+      h('rect.out', {x: at * step + 1, y: height - input - output, width: Math.max(1, step - 2), height: Math.max(output, turn.output ? 1 : 0)})));
   });
-  return h('figure', {}, svg, h('figcaption', {class: 'quiet'}, h('span', {class: 'key in'}, 'in'), ' ', h('span', {class: 'key out'}, 'out'), ` · at most ${count(most)} tokens a turn`));
+  return h('figure', svg, h('figcaption.quiet', h('span.key.in', 'in'), ' ', h('span.key.out', 'out'), ` · at most ${count(most)} tokens a turn`));
 }

@@ -1,9 +1,8 @@
-// The timeline of a tree: one lane for each run, as SVG; long idle times are folded.
+// The timeline of a tree, one lane for each run, as SVG; and cost and tokens by model, agent and day.
 
-import {ApiError, get} from './api.js';
-import {clock, duration, h, MARKS, put, setText, svgTitle} from './dom.js';
-import {nameOf, store} from './store.js';
-import {VirtualList} from './virtual.js';
+import {clock, count, duration, h, MARKS, money, put, setText, svgTitle} from './dom.js';
+import {VirtualList} from './lists.js';
+import {ApiError, get, nameOf, store} from './store.js';
 
 const LANE = 26;
 const FOLD_PART = 0.1;
@@ -16,13 +15,13 @@ export class TimelineView {
     this.title = 'Timeline';
     this.zoom = null;
     this.at = 0;
-    this.axis = h('div', {class: 'time-axis', 'aria-hidden': 'true'});
-    this.lanes = h('div', {class: 'lanes', role: 'list', 'aria-label': 'Lanes'});
-    this.note = h('p', {class: 'quiet'});
+    this.axis = h('div.time-axis', {'aria-hidden': 'true'});
+    this.lanes = h('div.lanes', {role: 'list', 'aria-label': 'Lanes'});
+    this.note = h('p.quiet');
     this.reset = h('button', {hidden: true, onclick: () => this.setZoom(null)}, 'Whole time');
     this.element = h('div', {class: 'timeline-page'},
-      h('nav', {class: 'crumbs', 'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), ' › ', h('a', {href: `/run/${root}`}, nameOf(store.rows.get(root)) || root)),
-      h('div', {class: 'run-title'}, h('h1', {}, 'Timeline'), h('p', {class: 'legend'}, ['model', 'tool', 'waiting', 'retry'].map((name) => [h('span', {class: `key span-${name}`}, name), ' '])), this.reset),
+      h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), ' › ', h('a', {href: `/run/${root}`}, nameOf(store.rows.get(root)) || root)),
+      h('div.run-title', h('h1', 'Timeline'), h('p.legend', ['model', 'tool', 'waiting', 'retry'].map((name) => [h(`span.key.span-${name}`), name, ' '])), this.reset),
       this.note, this.axis, this.lanes);
     this.list = new VirtualList(this.lanes, {height: LANE, make: (lane) => this.make(lane), keyOf: (lane) => lane.run});
     this.brush();
@@ -110,24 +109,24 @@ export class TimelineView {
       const time = this.time(at / columns);
       marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${duration(time - this.from)}`));
     }
-    put(this.axis, h('div', {class: 'marks'}, marks));
+    put(this.axis, h('div.marks', marks));
     this.list.set(this.data.lanes);
   }
 
   make(lane) {
     const row = store.rows.get(lane.run);
     const depth = store.path(lane.run).length;
-    const name = h('a', {class: 'lane-name', href: `/run/${lane.run}`, style: {'--level': depth}});
-    const svg = h('svg', {class: 'lane-spans', role: 'img', preserveAspectRatio: 'none', viewBox: `0 0 1000 ${LANE}`});
+    const name = h('a.lane-name', {href: `/run/${lane.run}`, style: {'--level': depth}});
+    const svg = h('svg.lane-spans', {role: 'img', preserveAspectRatio: 'none', viewBox: `0 0 1000 ${LANE}`});
     let drawn = 0;
-    return {element: h('div', {class: 'lane', role: 'listitem'}, name, svg), update: () => {
+    return {element: h('div.lane', {role: 'listitem'}, name, svg), update: () => {
       if (drawn === this.version) return;
       drawn = this.version;
       const current = store.rows.get(lane.run) ?? row;
       put(name, current && h('span', {class: `mark ${current.status}`, 'aria-hidden': 'true'}, MARKS[current.status]), ` ${nameOf(current) || lane.run}`);
       const now = this.data.lanes.find((one) => one.run === lane.run) ?? lane;
       svg.setAttribute('aria-label', `${nameOf(current)}: ${now.spans.length} spans`);
-      put(svg, this.gaps.map(([begin]) => h('rect', {class: 'idle', x: this.place(begin) * 1000, y: 0, width: FOLDED * 1000, height: LANE})), this.rects(now));
+      put(svg, this.gaps.map(([begin]) => h('rect.idle', {x: this.place(begin) * 1000, y: 0, width: FOLDED * 1000, height: LANE})), this.rects(now));
     }};
   }
 
@@ -152,7 +151,7 @@ export class TimelineView {
   /** Dragging over the lanes zooms in. */
   brush() {
     let begin = null;
-    const box = h('div', {class: 'brush', hidden: true});
+    const box = h('div.brush', {hidden: true});
     this.element.append(box);
     const area = () => this.axis.firstChild?.getBoundingClientRect();
     const part = (event) => { const rect = area(); return Math.max(0, Math.min(1, (event.clientX - rect.left) / rect.width)); };
@@ -204,4 +203,64 @@ export class TimelineView {
     acts[key]();
     return true;
   }
+}
+
+// --- usage -------------------------------------------------------------------------------------------------------------
+
+export class UsageView {
+  constructor(go) {
+    this.go = go;
+    this.title = 'Usage';
+    this.body = h('div.usage', h('p.quiet', 'Reading…'));
+    this.element = h('div.usage-page', h('h1', 'Usage'), this.body);
+    this.load();
+  }
+
+  dispose() {}
+
+  async load() {
+    let found;
+    try {
+      found = await get('/api/usage');
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      put(this.body, h('p.quiet', error.status === 503 ? 'No run has ended yet.' : error.message));
+      return;
+    }
+    const total = found.day[1];
+    if (!total) { put(this.body, h('p.quiet', 'No run has ended yet.')); return; }
+    put(this.body,
+      h('ul.stats', [[total.count, 'runs'], [count(total.input), 'tokens in'], [count(total.output), 'tokens out'], [costText(total), 'cost'], [duration(total.median_seconds), 'median time']]
+        .map(([value, name]) => h('li.stat', h('strong', value), ' ', h('span', name)))),
+      this.plot('By day', [...found.day[0]].reverse()), this.plot('By model', found.model[0]), this.plot('By agent', found.agent[0]), this.plot('By command', found.command[0]),
+      h('p.quiet', 'Runs that have ended, the latest 10,000; each with its own use, without that of its subagents.'));
+  }
+
+  plot(title, rows) {
+    const shown = rows.slice(-40);
+    if (!shown.length) return null;
+    const byCost = shown.some((row) => row.cost);
+    const size = (row) => (byCost ? row.cost ?? 0 : row.input + row.output);
+    const most = Math.max(...shown.map(size), 1e-9);
+    return h('section', h('h2', title),
+      h('div.scroll', h('table', {class: 'bars'},
+        h('thead', h('tr', h('th', 'name'), h('th', byCost ? 'cost' : 'tokens'), h('th.number', 'cost'), h('th.number', 'in'), h('th.number', 'out'), h('th.number', 'runs'))),
+        h('tbody', shown.map((row) => h('tr', {},
+          h('th', {scope: 'row'}, row.name),
+          h('td.bar-cell', h('span.bar', {style: {width: `${Math.max(0.5, (100 * size(row)) / most)}%`}})),
+          h('td.number', costText(row)), h('td.number', count(row.input)), h('td.number', count(row.output)), h('td.number', row.count)))))));
+  }
+
+  update() {}
+
+  key(key) {
+    if (key === 'Escape') { this.go('/'); return true; }
+    return false;
+  }
+}
+
+/** Known costs, and that some are unknown. */
+function costText(row) {
+  if (row.cost === null) return '?';
+  return row.unknown_costs ? `${money(row.cost)} + ?` : money(row.cost, row.input + row.output);
 }

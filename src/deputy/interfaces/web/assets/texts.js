@@ -1,6 +1,7 @@
-// Markdown as DOM nodes: no HTML, no images, links to http(s) only.
+// Texts as DOM nodes: Markdown (no HTML, no images, links to http(s) only) and diffs.
 
-import {h} from './dom.js';
+import {ApiError, get} from './store.js';
+import {clock, h, put} from './dom.js';
 
 const MOST = 400000;
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
@@ -12,8 +13,8 @@ const RULE = /^ {0,3}([-*_])( *\1){2,} *$/;
 export function markdown(text) {
   const lines = text.slice(0, MOST).split('\n');
   const nodes = blocks(lines);
-  if (text.length > MOST) nodes.push(h('p', {class: 'quiet'}, `… ${text.length - MOST} more characters`));
-  return h('div', {class: 'markdown'}, nodes);
+  if (text.length > MOST) nodes.push(h('p.quiet', `… ${text.length - MOST} more characters`));
+  return h('div.markdown', nodes);
 }
 
 function blocks(lines, depth = 0) {
@@ -28,9 +29,9 @@ function blocks(lines, depth = 0) {
       const body = [];
       for (at++; at < lines.length && !lines[at].trimStart().startsWith(fence[1]); at++) body.push(lines[at]);
       at++;
-      nodes.push(h('pre', {}, h('code', {}, body.join('\n'))));
+      nodes.push(h('pre', h('code', body.join('\n'))));
     } else if (heading) {
-      nodes.push(h(`h${Math.min(6, Math.max(3, heading[1].length + 1))}`, {}, inline(heading[2])));
+      nodes.push(h(`h${Math.min(6, Math.max(3, heading[1].length + 1))}`, inline(heading[2])));
       at++;
     } else if (RULE.test(line)) {
       nodes.push(h('hr'));
@@ -38,7 +39,7 @@ function blocks(lines, depth = 0) {
     } else if (line.startsWith('>') && depth < 5) {
       const body = [];
       for (; at < lines.length && lines[at].startsWith('>'); at++) body.push(lines[at].replace(/^> ?/, ''));
-      nodes.push(h('blockquote', {}, blocks(body, depth + 1)));
+      nodes.push(h('blockquote', blocks(body, depth + 1)));
     } else if (line.includes('|') && /^[\s|:-]+$/.test(lines[at + 1] ?? '') && (lines[at + 1] ?? '').includes('-')) {
       const rows = [cells(line)];
       for (at += 2; at < lines.length && lines[at].includes('|'); at++) rows.push(cells(lines[at]));
@@ -49,7 +50,7 @@ function blocks(lines, depth = 0) {
       const body = [];
       for (; at < lines.length && lines[at].trim() && !FENCE.test(lines[at]) && !HEADING.test(lines[at]) && !ITEM.test(lines[at]); at++) body.push(lines[at]);
       if (!body.length) body.push(lines[at++]);
-      nodes.push(h('p', {}, inline(body.join('\n'))));
+      nodes.push(h('p', inline(body.join('\n'))));
     }
   }
   return nodes;
@@ -67,7 +68,7 @@ function list(lines, at, nodes, depth) {
       if (!lines[at].trim() ? !/^\s/.test(lines[at + 1] ?? '') : indent <= item[1].length) break;
       body.push(lines[at].slice(Math.min(indent, item[0].length)));
     }
-    items.push(h('li', {}, body.length === 1 ? inline(body[0]) : blocks(body, depth + 1)));
+    items.push(h('li', body.length === 1 ? inline(body[0]) : blocks(body, depth + 1)));
     if (at < lines.length && !lines[at].trim() && ITEM.test(lines[at + 1] ?? '')) at++;
   }
   nodes.push(h(/\d/.test(first[2]) ? 'ol' : 'ul', {}, items));
@@ -78,9 +79,9 @@ const cells = (line) => line.trim().replace(/^\||\|$/g, '').split('|').map((cell
 
 function table(rows) {
   const [head, ...body] = rows;
-  return h('div', {class: 'scroll'}, h('table', {},
-    h('thead', {}, h('tr', {}, head.map((cell) => h('th', {}, inline(cell))))),
-    h('tbody', {}, body.map((row) => h('tr', {}, row.map((cell) => h('td', {}, inline(cell))))))));
+  return h('div.scroll', h('table', {},
+    h('thead', h('tr', head.map((cell) => h('th', inline(cell))))),
+    h('tbody', body.map((row) => h('tr', row.map((cell) => h('td', inline(cell))))))));
 }
 
 /** Inline Markdown: code, bold, italics and links. A marker without its end is looked for once. */
@@ -104,7 +105,7 @@ export function inline(text) {
       const inner = end < 0 ? '' : text.slice(at + pair.length, end);
       if (inner && (pair === '`' || (inner.length < 2000 && !/^\s|\s$/.test(inner)))) {
         flush(at);
-        nodes.push(pair === '`' ? h('code', {}, inner) : h(pair === '**' ? 'strong' : 'em', {}, inner));
+        nodes.push(pair === '`' ? h('code', inner) : h(pair === '**' ? 'strong' : 'em', {}, inner));
         at = from = end + pair.length;
         continue;
       }
@@ -136,3 +137,62 @@ export function inline(text) {
 }
 
 const link = (url, text) => h('a', {href: url, rel: 'noopener noreferrer nofollow', target: '_blank'}, text);
+
+/** Records on one line each, with links to them. */
+export const lastRecords = (run, heads) => h('ul.last', heads.map(([seq, at, kind, , line]) => h('li',
+  h('a', {href: `/run/${run}/transcript#${seq}`}, clock(at)), ' ', h('span.quiet', kind.replaceAll('_', ' ')), ' ', line)));
+
+// --- diffs -------------------------------------------------------------------------------------------------------------
+
+const CHUNK = 200;
+
+/** Whether a part of an approval is a diff. */
+export const isDiff = (name, text) => name === 'diff' && (text.startsWith('@@') || text.startsWith('diff '));
+
+const kindOf = (line) =>
+  line.startsWith('@@') ? 'hunk' : /^(diff |index |--- |\+\+\+ |new file|deleted file)/.test(line) ? 'head'
+    : line[0] === '+' ? 'added' : line[0] === '-' ? 'removed' : '';
+
+/** The lines of a diff; `shown` makes the nodes of a text. */
+export function diffLines(text, shown = (line) => [line]) {
+  const lines = text.split('\n');
+  const chunks = [];
+  for (let at = 0; at < lines.length; at += CHUNK) {
+    chunks.push(h('div.piece', lines.slice(at, at + CHUNK).map((line) => h('div', {class: `line ${kindOf(line)}`}, shown(line), line ? '' : '\n'))));
+  }
+  return h('div.diff', chunks);
+}
+
+/** The changed files of a run; each opens its patch. */
+export async function diffPage(run) {
+  const place = h('div.diff-page');
+  let found;
+  try {
+    found = await get(`/api/runs/${run}/diff`);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    put(place, h('p.quiet', error.status === 400 ? 'This run has no worktree or branch of its own, so there is no diff.' : error.message));
+    return place;
+  }
+  put(place, h('p.quiet', `Branch ${found.branch}, from ${found.base.slice(0, 12)}. ${found.files.length} changed files.`));
+  for (const file of found.files) place.append(fileDiff(run, file, found.files.length <= 3));
+  if (found.more) place.append(h('p.quiet', `… ${found.more} more files`));
+  return place;
+}
+
+function fileDiff(run, file, isOpen) {
+  const body = h('div');
+  const counts = file.added === null ? h('span.quiet', 'binary')
+    : [h('span.plus', `+${file.added}`), ' ', h('span.minus', `−${file.removed}`)];
+  const details = h('details.file', h('summary', h('code', file.path), ' ', counts), body);
+  const load = async () => {
+    if (body.hasChildNodes()) return;
+    if (file.is_withheld) { put(body, h('p.quiet', 'This file usually holds secrets and is not shown.')); return; }
+    put(body, h('p.quiet', 'Reading…'));
+    const {patch, is_cut: isCut} = await get(`/api/runs/${run}/diff?path=${encodeURIComponent(file.path)}`);
+    put(body, diffLines(patch), isCut && h('p.quiet', 'The rest is not shown.'));
+  };
+  details.addEventListener('toggle', () => { if (details.open) load(); });
+  details.open = isOpen;
+  return details;
+}

@@ -1,13 +1,88 @@
-// The records of a run, one line each: only those near the screen are read and drawn.
+// Long lists of which only the rows near the screen are in the document: runs, and the records of one run.
 
-import {get} from './api.js';
 import {clock, h, put, setText} from './dom.js';
-import {markdown} from './markdown.js';
-import {store} from './store.js';
+import {markdown} from './texts.js';
+import {get, store} from './store.js';
+
+const MARGIN = 6;
+
+/** Rows of one height: `make(item)` returns {element, update(item)}, `keyOf(item)` names it. */
+export class VirtualList {
+  constructor(element, {height, make, keyOf}) {
+    this.element = element;
+    this.height = height;
+    this.make = make;
+    this.keyOf = keyOf;
+    this.items = [];
+    this.shown = new Map();
+    element.classList.add('virtual');
+    this.onscroll = () => this.soon();
+    addEventListener('scroll', this.onscroll, {passive: true});
+    addEventListener('resize', this.onscroll, {passive: true});
+  }
+
+  dispose() {
+    removeEventListener('scroll', this.onscroll);
+    removeEventListener('resize', this.onscroll);
+    this.isGone = true;
+  }
+
+  /** Show other items. */
+  set(items) {
+    this.items = items;
+    this.soon();
+  }
+
+  /** Draw before the next frame. */
+  soon() {
+    if (this.isPlanned) return;
+    this.isPlanned = true;
+    requestAnimationFrame(() => { this.isPlanned = false; if (!this.isGone) this.draw(); });
+  }
+
+  rowHeight() { return typeof this.height === 'function' ? this.height() : this.height; }
+
+  draw() {
+    const height = this.rowHeight();
+    const top = -this.element.getBoundingClientRect().top;
+    const first = Math.max(0, Math.floor(top / height) - MARGIN);
+    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / height) + MARGIN);
+    const total = `${this.items.length * height}px`;
+    if (this.element.style.height !== total) this.element.style.height = total;
+    const kept = new Set();
+    for (let at = first; at < last; at++) {
+      const item = this.items[at];
+      const key = this.keyOf(item);
+      kept.add(key);
+      let row = this.shown.get(key);
+      if (!row) {
+        row = this.make(item);
+        this.shown.set(key, row);
+        this.element.append(row.element);
+      }
+      row.update(item, at);
+      const place = `translateY(${at * height}px)`;
+      if (row.element.style.transform !== place) row.element.style.transform = place;
+    }
+    for (const [key, row] of this.shown) {
+      if (!kept.has(key)) { row.element.remove(); this.shown.delete(key); }
+    }
+  }
+
+  /** Scroll until an item can be seen. */
+  reveal(at, room = 110) {
+    const height = this.rowHeight();
+    const top = this.element.getBoundingClientRect().top + at * height;
+    if (top < room) scrollBy(0, top - room);
+    else if (top + height > innerHeight - 60) scrollBy(0, top + height - innerHeight + 60);
+    this.draw();
+  }
+}
+
+// --- records -----------------------------------------------------------------------------------------------------------
 
 const PAGE = 200;
 const HEIGHT = 30;
-const MARGIN = 8;
 const NAMES = {
   run_opened: 'opened', requested: 'asked', message_added: 'message', model_call_begun: 'model begins', model_call_ended: 'model',
   tool_call_begun: 'tool begins', tool_call_ended: 'tool', question_asked: 'asks', question_answered: 'answered', noted: 'note',
@@ -25,10 +100,10 @@ export class RecordList {
     this.open = new Map();
     this.shown = new Map();
     this.fetches = 0;
-    this.list = h('div', {class: 'records virtual', role: 'list', 'aria-label': 'Records'});
-    this.live = h('pre', {class: 'writing', hidden: true, 'aria-label': 'What the model writes now'});
-    this.more = h('button', {class: 'news below', hidden: true, onclick: () => this.follow()});
-    this.element = h('div', {}, this.list, this.live, this.more);
+    this.list = h('div.records.virtual', {role: 'list', 'aria-label': 'Records'});
+    this.live = h('pre.writing', {hidden: true, 'aria-label': 'What the model writes now'});
+    this.more = h('button.news.below', {hidden: true, onclick: () => this.follow()});
+    this.element = h('div', this.list, this.live, this.more);
     this.isFollowing = !target;
     this.known = seq;
     this.target = target;
@@ -87,7 +162,14 @@ export class RecordList {
     for (let seq = first; seq <= last; seq++) {
       kept.add(seq);
       let row = this.shown.get(seq);
-      if (!row) { row = this.make(seq); this.shown.set(seq, row); this.list.append(row.element); }
+      if (!row) {
+        // Rows that are far from the screen now are used again.
+        const old = this.shown.keys().next().value;
+        row = old < first || old > last ? this.shown.get(old) : this.make();
+        if (row.seq) this.shown.delete(old);
+        row.bind(seq);
+        this.shown.set(seq, row);
+      }
       row.update();
       const place = `translateY(${this.top(seq)}px)`;
       if (row.element.style.transform !== place) row.element.style.transform = place;
@@ -106,8 +188,6 @@ export class RecordList {
     try {
       const {heads} = await get(`/api/runs/${this.run}/records?after=${page * PAGE}&limit=${PAGE}`);
       for (const head of heads) this.heads.set(head[0], head);
-      // The last page grows.
-      if ((page + 1) * PAGE > this.total) this.pages.delete(page);
     } catch { this.pages.delete(page); }
     this.element.dataset.fetches = this.fetches;
     this.soon();
@@ -115,28 +195,38 @@ export class RecordList {
 
   // --- one record ---------------------------------------------------------------------------------------------------
 
-  make(seq) {
-    const number = h('a', {class: 'seq', href: `${location.pathname}#${seq}`, title: 'Link to this record'}, String(seq));
-    const time = h('span', {class: 'quiet at-time'});
-    const kind = h('span', {class: 'kind'});
-    const line = h('span', {class: 'text'});
-    const button = h('button', {class: 'head', 'aria-expanded': 'false', onclick: () => this.toggle(seq)}, time, kind, line);
-    const element = h('div', {class: 'record', role: 'listitem', id: `record-${seq}`}, number, button);
+  make() {
+    const number = h('a.seq', {title: 'Link to this record'});
+    const time = h('span.quiet.at-time');
+    const kind = h('span.kind');
+    const line = h('span.text');
+    const button = h('button.head', {'aria-expanded': 'false', onclick: () => this.toggle(row.seq)}, time, kind, line);
+    const element = h('div.record', {role: 'listitem'}, number, button);
     let known = null;
-    return {element, update: () => {
+    this.list.append(element);
+    const bind = (seq) => {
+      row.seq = seq;
+      known = null;
+      element.id = `record-${seq}`;
+      number.href = `${location.pathname}#${seq}`;
+      setText(number, seq);
+      element.querySelector('.body')?.remove();
+    };
+    const row = {element, bind, update: () => {
+      const {seq} = row;
       const head = this.heads.get(seq);
       element.classList.toggle('at', seq === this.at);
       button.setAttribute('aria-expanded', this.open.has(seq));
       const opened = this.open.get(seq);
       if (opened && opened.body.parentNode !== element) element.append(opened.body);
-      if (!head || known === head) { if (!head) setText(line, '…'); return; }
+      if (!head || known === head) { if (!head) for (const part of [time, kind, line]) setText(part, ''); return; }
       known = head;
       setText(time, clock(head[1]).slice(-8));
       setText(kind, NAMES[head[2]] ?? head[2].replaceAll('_', ' '));
       element.dataset.kind = head[2];
       setText(line, head[4]);
-      line.title = '';
     }};
+    return row;
   }
 
   async toggle(seq) {
@@ -148,13 +238,13 @@ export class RecordList {
       this.soon();
       return;
     }
-    const body = h('div', {class: 'body'}, h('p', {class: 'quiet'}, 'Reading…'));
+    const body = h('div.body', h('p.quiet', 'Reading…'));
     this.open.set(seq, {height: 40, body});
     this.layout();
     this.soon();
     const content = this.bodies.get(seq) ?? (await get(`/api/runs/${this.run}/records?after=${seq - 1}&limit=1&bodies=1`)).heads[0]?.[5];
     this.bodies.set(seq, content);
-    put(body, this.isRaw || !content ? h('pre', {}, JSON.stringify(content, null, 2)) : readable(content));
+    put(body, this.isRaw || !content ? h('pre', JSON.stringify(content, null, 2)) : readable(content));
     requestAnimationFrame(() => this.measure(seq));
   }
 
@@ -251,7 +341,7 @@ function readable(event) {
   const text = (value) => { if (value) parts.push(markdown(value)); };
   const code = (name, value) => {
     if (value === undefined || value === null || value === '') return;
-    parts.push(h('div', {}, h('h4', {}, name), h('pre', {}, typeof value === 'string' ? value : JSON.stringify(value, null, 2))));
+    parts.push(h('div', h('h4', name), h('pre', typeof value === 'string' ? value : JSON.stringify(value, null, 2))));
   };
   text(event.prompt ?? event.request?.prompt ?? event.content);
   if (event.message) said(event.message, text, code);
@@ -263,7 +353,7 @@ function readable(event) {
   if (event.trace) code('stack trace', event.trace);
   if (event.result !== undefined) code('result', event.result);
   if (event.reason) text(event.reason);
-  if (!parts.length) parts.push(h('pre', {}, JSON.stringify(event, null, 2)));
+  if (!parts.length) parts.push(h('pre', JSON.stringify(event, null, 2)));
   return parts;
 }
 
