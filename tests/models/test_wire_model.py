@@ -133,7 +133,7 @@ async def test_an_answer_that_is_no_stream_is_typed(protocol, fault):
 @pytest.mark.parametrize(
     ("protocol", "remedy"),
     [
-        ("openai-responses", "The server has no Responses API. Name the model openai-chat:gpt-5.2."),
+        ("openai-responses", "The server seems to have no Responses API. Name the model openai-chat:gpt-5.2."),
         ("openai-chat", "Nothing is at /v1/chat/completions of 127.0.0.1. Check the address of the server."),
         ("anthropic", "most servers need with /v1 at its end"),
     ],

@@ -172,7 +172,7 @@ class WireModel:
     def _missing_path_remedy(self) -> str:
         """The remedy when the server has nothing at the path of the protocol."""
         if self._wire.name == "openai-responses":
-            return f"The server has no Responses API. Name the model openai-chat:{self._target.model}."
+            return f"The server seems to have no Responses API. Name the model openai-chat:{self._target.model}."
         address = self._endpoint.base_url.rstrip("/")
         missing = "" if address.endswith("/v1") else ", which most servers need with /v1 at its end"
         return f"Nothing is at {self._url.path} of {self._url.host}. Check the address of the server{missing}."

@@ -44,7 +44,7 @@ def test_at_a_terminal_a_model_is_chosen_tested_shown_and_written(house, person)
     assert (
         f"✓ server    ollama at {server.url}/v1: 2 models\n· server    no answer: llamacpp, lmstudio, vllm\n" in shown
     )
-    assert "   1  ollama:tiny                              ollama has it\n" in shown
+    assert "   1  ollama:tiny      ollama has it\n" in shown
     assert "✓ test      ollama:qwen3:8b can do the job: it called the tool and used the" in shown
     assert '+default = "ollama:qwen3:8b"\n' in shown
     assert shown.endswith(f'Wrote {person}. Try: deputy ask "What is this project about?"\n')

@@ -248,8 +248,9 @@ def _asked(offers: Sequence[ModelOffer]) -> str | None:
 
     if not offers:
         note("No model was found. Set a key, start Ollama, or name a model as provider:model.")
+    width = max((len(offer.model) for offer in offers), default=0)
     for number, offer in enumerate(offers, 1):
-        note(f"{number:>4}  {offer.model:<40} {offer.reason}")
+        note(f"{number:>4}  {offer.model:<{width}}  {offer.reason}")
     while (said := ask_line("Default model, by number or name [1]: " if offers else "Default model: ")) is not None:
         if not said and offers:
             return offers[0].model

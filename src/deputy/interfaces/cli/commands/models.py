@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  deputy models                    all providers: which answer, which need a key
+  deputy models                    all providers, and whether they answer
   deputy models ollama             every model that the server has
   deputy models anthropic --json   as JSON
 
