@@ -8,7 +8,7 @@ from deputy.core.outcome import cost_text
 from deputy.core.visible_text import escaped_invisible as escaped_invisible
 from deputy.processes.outgoing import outgoing_json as outgoing_json
 from deputy.processes.outgoing import outgoing_text as plain
-from deputy.processes.outgoing import process_redactor
+from deputy.processes.outgoing import process_redactor as process_redactor
 
 _PIPE_COLUMNS = 240
 

@@ -17,6 +17,11 @@ CALL, ONE, OTHER = "sess_1_call00", "sess_1_one000", "sess_1_other0"
 PROMPT = "Look for \x1b[31mvulnerabilities.\n" + "\n".join(
     f"Rule {number}: {'be careful ' * 12}" for number in range(40)
 )
+SECRETS = "\n".join(
+    f"{'x' * length} {secret}"
+    for length in range(20, 80)
+    for secret in ("--password hid-77x", '{"name": "TOKEN", "value": "hid-77x"}')
+)
 ERROR = Error(
     type="timeout",
     code="TIMEOUT",
@@ -34,7 +39,7 @@ async def fill(home: Path) -> None:
         start = RunOpened(lineage=lineage, command="delegate", arguments=Raw(json.encode({"tasks": tasks})))
         top = await journal.begin(CALL, start)
         assert top is not None
-        for run, prompt in ((ONE, PROMPT), (OTHER, "Ask.")):
+        for run, prompt in ((ONE, PROMPT), (OTHER, f"Ask.\n{SECRETS}")):
             hop = Hop(f"task:{run}", "agent")
             request = Request(session_id=run, target=hop, prompt=prompt, caller=lineage, caller_grant=Grant())
             lease = await journal.begin(run, Requested(request=request, label=run[7:], parent=CALL))
@@ -140,3 +145,11 @@ def test_the_json_form_has_the_prompt_the_tools_and_the_children():
         (ONE, "partial"),
         (OTHER, "blocked"),
     ]
+
+
+@pytest.mark.rule("redact.where")
+@pytest.mark.usefixtures("home")
+def test_a_line_break_between_a_name_and_its_secret_does_not_show_the_secret():
+    found = sections(call("show", OTHER, "--full").stdout)
+    assert len(found["ASKED"]) > 2 * 60
+    assert "hid-77x" not in "".join(found["ASKED"])

@@ -208,3 +208,14 @@ def test_what_models_and_files_say_in_an_error_is_harmless(house):
     assert unknown.returncode == 2
     for said in (refused.stderr, wrong.stderr, label.stderr, unknown.stderr):
         assert not set("\x1b\x07\x9b\u202e") & set(said), said
+
+
+@pytest.mark.rule("redact.where")
+def test_a_question_in_words_shows_no_secret(monkeypatch):
+    monkeypatch.setattr(terminal_prompt, "_columns", lambda: 80)
+    monkeypatch.setenv("ACME_TOKEN", "hid-known-77x")
+    question = "Which one?\npassword=hid-77x hid-known-77x\npass\u200bword=hid-77x\n"
+    question += "\n".join(f"{'x' * length} --password hid-77x" for length in range(40, 80))
+    shown = terminal_prompt.wrapped(question)
+    assert shown.startswith("Which one?\npassword=[redacted] [redacted]\npass\\u200bword=[redacted]\n")
+    assert "hid-" not in shown

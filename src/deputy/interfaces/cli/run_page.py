@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import convert
 
 from deputy.core.outcome import Usage, how_to_answer
-from deputy.interfaces.text_lines import cost_part, elapsed, one_line_at, terminal_width, tokens
+from deputy.interfaces.text_lines import cost_part, elapsed, one_line_at, plain, terminal_width, tokens
 from deputy.interfaces.view.progress_table import ending_mark
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def show_page(form: dict[str, Any], *, is_full: bool, current: Callable[[str], s
     """Print the page of a run; `current` updates advice that no longer holds."""
     import click
 
-    from deputy.interfaces.text_lines import plain
     from deputy.interfaces.view.renderers import show_markdown
 
     click.echo(plain(_heading(form)))
@@ -169,7 +168,8 @@ def _wrapped(text: str, start: str = "") -> list[str]:
 
     first = f"{_INDENT}{start}"
     lines: list[str] = []
-    for line in text.rstrip().split("\n"):
+    # Redacted before a line break can come between a name and its secret.
+    for line in plain(text).rstrip().split("\n"):
         indent = first if not lines else " " * len(first)
         lines += textwrap.wrap(
             line,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from deputy.core.approval import Decision
 from deputy.core.approval_text import screen, visible_line
 from deputy.interfaces.background import background
-from deputy.interfaces.text_lines import escaped_invisible
+from deputy.interfaces.text_lines import escaped_invisible, process_redactor
 from deputy.interfaces.view.renderers import View
 
 if TYPE_CHECKING:
@@ -43,13 +43,12 @@ def ask_line(prompt: str) -> str | None:
 
 
 def wrapped(text: str) -> str:
-    """Untrusted text with invisible characters escaped, wrapped to the terminal."""
+    """Untrusted text with secrets redacted and invisible characters escaped, wrapped to the terminal."""
     import textwrap
 
     width = max(20, _columns())
-    return "\n".join(
-        textwrap.fill(line, width, subsequent_indent="  ") for line in escaped_invisible(text).splitlines()
-    )
+    shown = escaped_invisible(process_redactor().redact(text))
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in shown.splitlines())
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:

@@ -263,3 +263,10 @@ def test_what_is_monstrous_ends_with_one_clear_line(given):
     assert done.returncode == 1
     assert done.stdout.startswith(b"invalid: 1 problem\n")
     assert done.stderr == b"loaded:\n"
+
+
+@pytest.mark.rule("redact.where")
+def test_a_line_break_between_a_name_and_its_secret_does_not_show_the_secret(run):
+    for length in range(40, 80):
+        _, out, _ = run({**GOOD, "summary": f"{'x' * length} --password hid-77x"})
+        assert "hid-77x" not in out, out

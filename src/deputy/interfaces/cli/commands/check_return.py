@@ -11,7 +11,7 @@ from msgspec import structs
 from deputy.core.contract import CheckedReturn, ExpectedReturn, Mode, Return, Schema, read, schema_of, weigh_evidence
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.console import Console, counted, read_text, with_console
-from deputy.interfaces.text_lines import page_width
+from deputy.interfaces.text_lines import page_width, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,8 @@ def _valid_lines(return_: Any) -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: str) -> str:
-    return click.wrap_text(text, width=page_width(), initial_indent=indent, subsequent_indent=indent)
+    # Redacted before a line break can come between a name and its secret.
+    return click.wrap_text(plain(text), width=page_width(), initial_indent=indent, subsequent_indent=indent)
 
 
 def _names(path: str) -> tuple[str, ...]:
