@@ -28,8 +28,9 @@ $(READY): $(USABLE)
 demo: $(USABLE)  ## three subagents review a sample project, live; killed, resumed, answered
 	@$(BIN)/python examples/demo.py
 
-pictures: $(READY)  ## run the demo in a terminal emulator, and draw its screen for the README
+pictures: $(READY)  ## the pictures of README and docs: the demo in a terminal emulator, the web page in Chromium
 	@$(BIN)/python scripts/pictures.py
+	@$(BIN)/python scripts/web_pictures.py
 
 docs: $(READY)  ## build the docs as a site in build/site; a broken link is an error
 	@$(BIN)/zensical build --strict

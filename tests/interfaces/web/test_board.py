@@ -203,6 +203,23 @@ def test_a_run_that_calls_the_same_tool_alike_three_times_of_eight_is_a_loop(wri
     assert "loop" in field(row_of(written(same, others[0], same, others[1], same), "sess_1_child0"), "flags")
 
 
+def test_a_run_that_is_continued_again_and_again_shows_one_call_and_is_no_loop(written):
+    shown = (
+        Progress(event="tokens", label="x", input=2031, output=76),
+        Progress(event="tool_call", label="x", tool="Edit", args="a.py"),
+        Progress(event="waiting", label="x", content="Use Edit: a.py"),
+    )
+    assert field(row_of(written(*shown * 4), "sess_1_child0"), "flags") == []
+
+
+def test_the_same_call_in_one_turn_after_the_other_is_a_loop(written):
+    call = Progress(event="tool_call", label="x", tool="Edit", args="a.py")
+    turns = [Progress(event="tokens", label="x", input=2000 + number, output=76) for number in range(3)]
+    assert field(row_of(written(*(one for turn in turns for one in (turn, call))), "sess_1_child0"), "flags") == [
+        "loop"
+    ]
+
+
 def test_other_calls_are_no_loop_and_old_ones_are_forgotten(written):
     same = Progress(event="tool_call", label="x", tool="Read", args="a.py")
     others = [Progress(event="tool_call", label="x", tool="Read", args=f"{n}.py") for n in range(8)]

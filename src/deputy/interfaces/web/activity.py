@@ -41,6 +41,8 @@ class Activity:
         """The end of the text that the model has streamed since its last tool call."""
         self._calls: deque[tuple[str, str]] = deque(maxlen=LOOKED_AT)
         self._costs: deque[tuple[float, float]] = deque()
+        self._used = 0
+        self._is_repeated = False
 
     @property
     def is_loop(self) -> bool:
@@ -62,7 +64,11 @@ class Activity:
             self.turn_text = (self.turn_text + (progress.content or ""))[-_TEXT_LENGTH * 2 :]
         elif progress.event in ("tool_call", "completed"):
             self.turn_text = ""
-        if progress.event == "tool_call":
+        if progress.event == "tokens":
+            # A run that is continued shows its last turns again: their totals are known.
+            used = (progress.input or 0) + (progress.output or 0)
+            self._is_repeated, self._used = used <= self._used, max(used, self._used)
+        if progress.event == "tool_call" and not self._is_repeated:
             self._calls.append((progress.tool or "", progress.args or ""))
         if (doing := self._described(progress)) is not None:
             self.doing = Doing(*doing, at)

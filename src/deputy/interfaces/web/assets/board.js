@@ -454,5 +454,5 @@ function doingText(row, doing) {
   if (ENDED.has(row.status)) return row.reason && row.status !== 'completed' ? row.reason.replaceAll('_', ' ') : '';
   if (row.status === 'waiting' || row.status === 'blocked') return 'waits for you';
   if (row.status === 'interrupted') return 'its process ended; resume continues it';
-  return doing?.[1] ?? '';
+  return doing && doing[0] !== 'waiting' ? doing[1] : '';
 }
