@@ -1,4 +1,4 @@
-"""`make pictures`: run the demo in a terminal emulator, and draw its screen as an SVG for the README."""
+"""`make pictures`, first part: run the demo in a terminal emulator, and draw its screen as an SVG for the README."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyte.screens import Char
 
 ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, ROWS = 96, 60
 CELL, LINE, FONT = 8.4, 19.0, 14
 MARGIN, BAR = 22.0, 40.0
@@ -50,18 +51,16 @@ FIRST, LAST = "Three subagents review", "total  "
 
 def main() -> int:
     """Write the picture; 1 if its moment never came."""
-    picture = ROOT / "docs" / "pictures" / "demo.svg"
-    svg = ""
     environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
-    demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
-    for screen in play(demo, {**environ, "TERM": "xterm-256color"}):
+    svg = ""
+    for screen in play([sys.executable, str(ROOT / "examples" / "demo.py")], {**environ, "TERM": "xterm-256color"}):
         if not svg and all(text in "\n".join(screen.display) for text in SEEN):
             svg = drawn(screen, FIRST, LAST)
     if not svg:
         sys.stderr.write(f"no picture: the screen never had all of {SEEN}\n")
         return 1
-    picture.write_text(svg, "utf-8")
-    sys.stdout.write(f"{picture.relative_to(ROOT)}\n")
+    (PICTURES / "demo.svg").write_text(svg, "utf-8")
+    sys.stdout.write("docs/pictures/demo.svg\n")
     return 0
 
 

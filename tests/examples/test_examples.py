@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "demo.py"
 MISTAKES = {
     "accounts.py:10": "md5",
+    "accounts.py:16": "password_hash(password)",
     "accounts.py:23": "random.choices",
     "search.py:8": "LIKE '%{words}%' ORDER BY {order}",
     "payments.py:15": "send(",
@@ -39,8 +40,11 @@ def test_the_demo_survives_kill_9_a_question_and_a_timeout_and_says_what_to_try(
     said, shown = run.stdout, run.stderr.splitlines()
     assert "Scripted: what the model says" in said
     assert "kill -9 " in said
-    assert "## Subagents: 1 completed, 1 partial, 1 blocked of 3" in said
+    assert said.index("## Subagents: 1 completed, 1 partial, 1 blocked of 3") < said.index(
+        "## Subagents: 3 completed of 3"
+    )
     assert re.search(r"\d+ model calls; \d of them twice, because kill -9 had cut them off", said)
+    assert "The time limit of 15 s was reached." in said
     assert any(line.startswith("[tests] ⚠ partial: timeout") for line in shown)
     assert any(line.startswith("[money] ? blocked: question") for line in shown)
     assert sum(line.startswith("[security] ✎ ") for line in shown) == 3, (
@@ -48,7 +52,7 @@ def test_the_demo_survives_kill_9_a_question_and_a_timeout_and_says_what_to_try(
     )
     _, _, after = said.partition("What happened\n")
     commands = [line.split()[1] for line in after.splitlines() if "bin/deputy " in line]
-    assert commands == ["ps", "transcript", "doctor", "ask", "delegate"]
+    assert commands == ["ps", "transcript", "web", "init", "ask", "delegate"]
 
 
 def test_the_findings_of_the_demo_are_at_the_lines_that_it_names():
