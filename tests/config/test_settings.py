@@ -144,13 +144,14 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ("[limits]\nrepairs = 3\n", "limits.repairs", "3", "a whole number from 0 to 2"),
         ("[limits]\nrepairs = 1.5\n", "limits.repairs", "1.5", "a whole number from 0 to 2"),
         ("[limits]\nmax_depth = -1\n", "limits.max_depth", "-1", "a whole number from 0 to 10"),
-        ("[limits]\nconcurrency = 5\n", "limits.concurrency", "5", "a whole number from 1 to 4"),
+        ("[limits]\nconcurrency = 101\n", "limits.concurrency", "101", "a whole number from 1 to 100"),
+        ("[limits]\ntasks = 0\n", "limits.tasks", "0", "a whole number from 1 to 1000"),
         ('[limits]\nidle_seconds = "x"\n', "limits.idle_seconds", "'x'", "a number from 1 to 86400"),
         (
             "[limits]\ndepth = 1\n",
             "limits.depth",
             "a whole number",
-            "unknown key; did you mean 'max_depth'? the keys are: concurrency, max_depth, max_spawns",
+            "unknown key; did you mean 'max_depth'? the keys are: tasks, concurrency, max_depth, max_spawns",
         ),
         ("[limits.tools]\nRead = 5\nRun = 0\n", "limits.tools.Run", "0", "a number of seconds from 1 to 86400"),
         ("[limits.commands.plan]\nmax = 0\n", "limits.commands.plan.max", "0", "seconds from 1 to 2592000"),
@@ -352,7 +353,7 @@ def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
 def test_without_any_file_the_shipped_rules_hold(project: Path, home: Path) -> None:
     rules = load_effective_settings(str(project), str(home))
     assert rules == EffectiveSettings()
-    assert (rules.approval, rules.concurrency, rules.max_depth, rules.repairs) == ("ask", 2, 3, 1)
+    assert (rules.approval, rules.tasks, rules.concurrency, rules.max_depth, rules.repairs) == ("ask", 64, 8, 3, 1)
     assert (rules.limit("research"), rules.limit("anything")) == (WallLimit(3600, 7200), WallLimit(3600, 7200))
     assert rules.limit("delegate") is None
 

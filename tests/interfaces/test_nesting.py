@@ -154,3 +154,17 @@ def test_what_a_nested_run_used_counts_for_the_run_that_started_it(house):
     assert requests <= 5
     assert outcome.status == "partial"
     assert outcome.errors[0].type == "budget"
+
+
+@pytest.mark.rule("lineage.env")
+def test_a_command_of_a_run_has_the_limits_of_the_delegate_tool(house):
+    nine = " ".join("abcdefghi")
+    command = (
+        f"{DEPUTY} delegate {nine} --yes > said.txt 2>&1; {DEPUTY} delegate a --concurrency 5 --yes >> said.txt 2>&1"
+    )
+    call = {"name": "Run", "arguments": {"command": command}}
+    model = house.script("outer", {"turns": [{"calls": [call]}, {"text": "Done."}]})
+    assert house.run("run", "work", "--yes", "--model", model).returncode == 0
+    many, wide = (house.workspace / "said.txt").read_text().splitlines()
+    assert "it must be a list of 1 to 8 tasks" in many
+    assert "concurrency is 5; it must be a whole number from 1 to 4" in wide

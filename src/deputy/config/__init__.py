@@ -90,6 +90,7 @@ def narrowing(settings: Settings) -> ProjectSettings:
     limits = settings.limits
     return ProjectSettings(
         approval=settings.approval.policy,
+        tasks=limits.tasks,
         concurrency=limits.concurrency,
         max_depth=limits.max_depth,
         max_spawns=limits.max_spawns,

@@ -15,6 +15,7 @@ Source: TypeAlias = Literal["default", "yours", "project"]
 _NAMES = {
     "models.default": "model",
     "approval.policy": "approval",
+    "limits.tasks": "tasks",
     "limits.concurrency": "concurrency",
     "limits.max_depth": "max_depth",
     "limits.max_spawns": "max_spawns",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from deputy.core.detect.phrase_tables import Route
-from deputy.core.limits import WallSetting
+from deputy.core.limits import MOST_AT_ONCE, MOST_TASKS, WallSetting
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +31,8 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[limits]`: limits of size, time and depth; None is the shipped value."""
 
-    concurrency: Annotated[int, Meta(ge=1, le=4)] | None = None
+    tasks: Annotated[int, Meta(ge=1, le=MOST_TASKS)] | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] | None = None
     max_depth: Annotated[int, Meta(ge=0, le=10)] | None = None
     max_spawns: Annotated[int, Meta(ge=0, le=100_000)] | None = None
     repairs: Annotated[int, Meta(ge=0, le=2)] | None = None

@@ -10,7 +10,6 @@ from msgspec import Struct, structs
 from deputy.core.errors import UsageError
 from deputy.core.guard import Policy
 from deputy.core.limits import IDLE_SECONDS, MOST_SECONDS, OTHER, OTHER_WALL_LIMIT, WALL_LIMITS, WallLimit, WallSetting
-from deputy.core.task import DEFAULT_CONCURRENCY
 
 ApprovalPolicy: TypeAlias = Literal["allow", "ask", "refuse"]
 _FROM_LOOSE_TO_STRICT: tuple[ApprovalPolicy, ...] = ("allow", "ask", "refuse")
@@ -23,6 +22,7 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
     """The settings of one file; None means not set."""
 
     approval: ApprovalPolicy | None = None
+    tasks: int | None = None
     concurrency: int | None = None
     max_depth: int | None = None
     max_spawns: int | None = None
@@ -39,7 +39,10 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
 
     model: str | None = None
     approval: ApprovalPolicy = "ask"
-    concurrency: int = DEFAULT_CONCURRENCY
+    tasks: int = 64
+    """How many tasks a call of a person may have."""
+    concurrency: int = 8
+    """How many tasks of such a call, or of a program's, run at once."""
     max_depth: int = Policy().max_depth
     max_spawns: int = Policy().max_spawns
     repairs: int = Policy().repairs
@@ -94,7 +97,17 @@ def effective_settings(
     )
 
 
-_ALONE = ("approval", "concurrency", "max_depth", "max_spawns", "repairs", "idle_seconds", "fallback", "inline")
+_ALONE = (
+    "approval",
+    "tasks",
+    "concurrency",
+    "max_depth",
+    "max_spawns",
+    "repairs",
+    "idle_seconds",
+    "fallback",
+    "inline",
+)
 
 
 def _stricter(own: Any, other: Any) -> Any:

@@ -45,6 +45,8 @@ class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
 
 
+MOST_TASKS, MOST_AT_ONCE = 1000, 100
+"""The most that a user may allow for one call of their own."""
 IDLE_SECONDS = 300.0
 TOOL_SECONDS = 120.0
 FINAL_TURN_SECONDS = 60.0

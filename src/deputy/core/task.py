@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, field, structs
 from deputy.core.fallback import Routing
 from deputy.core.field_readers import MOST, FieldProblem, number
 from deputy.core.foreign_text import plain
-from deputy.core.limits import MAX_COST, Budget
+from deputy.core.limits import MAX_COST, MOST_AT_ONCE, MOST_TASKS, Budget
 from deputy.core.request import READ_ONLY_TOOLS, GrantRequest
 from deputy.core.subtask.context_passing import Briefing
 from deputy.core.tool_arguments import read_arguments
@@ -215,12 +215,37 @@ class DelegateArguments(StartArguments, frozen=True, kw_only=True, forbid_unknow
     result_form: ResultForm = field(default="markdown", name="return")
 
 
-def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
-    """The call with these arguments, or all their problems."""
+class OwnCallArguments(DelegateArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The call of a person, which only the user's settings limit."""
+
+    tasks: Annotated[tuple[TaskArguments, ...], Meta(min_length=1, max_length=MOST_TASKS)]
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = DEFAULT_CONCURRENCY
+
+
+class CallLimits(Struct, frozen=True):
+    """How many tasks a person's call may have, and how many of them run at once."""
+
+    tasks: int
+    concurrency: int
+
+    def problems(self, call: DelegateArguments) -> list[FieldProblem]:
+        """What exceeds the limits, and where to change them."""
+        count, at_once = len(call.tasks), call.concurrency
+        many = f"has {count}; at most {self.tasks} are allowed: split it, or raise [limits] tasks in your config"
+        wide = f"is {at_once}; it must be at most {self.concurrency}, or raise [limits] concurrency in your config"
+        found = {"tasks": many if count > self.tasks else "", "concurrency": wide if at_once > self.concurrency else ""}
+        return [FieldProblem(name, text) for name, text in found.items() if text]
+
+
+def read_call(arguments: object, limits: CallLimits | None = None) -> DelegateCall | tuple[FieldProblem, ...]:
+    """The call with these arguments, or all their problems; without limits those of the Delegate tool apply."""
     problems: list[FieldProblem] = []
-    call = read_arguments(DelegateArguments, arguments, problems, readers=_READERS)
+    kind = DelegateArguments if limits is None else OwnCallArguments
+    call = read_arguments(kind, arguments, problems, readers=_READERS)
     if call is None:
         return tuple(problems)
+    if limits is not None:
+        problems += limits.problems(call)
     for index, task in enumerate(call.tasks):
         _check_without_asking(task, f"tasks[{index}]", problems)
     tasks = tuple(map(_task, call.tasks))

@@ -41,6 +41,14 @@ def nesting_of(session_id: str, max_spawns: int, home: Path) -> Nesting | None:
     return found if supervisor.pid or found.is_live else None
 
 
+def is_below_run() -> bool:
+    """Whether a run of Deputy has started this process, or that cannot be known."""
+    try:
+        return below_run() is not None
+    except AncestryUnknown:
+        return True
+
+
 def refuse_below_run(action: str) -> None:
     """Refuse to approve or answer for a person in a process that a run of Deputy has started."""
     try:

@@ -218,9 +218,10 @@ def test_the_exit_code_says_how_it_went(kinds, code):
         ([" "], "tasks[0].prompt"),
         (["-t", "a= "], "tasks[0].prompt"),
         (["-t", f"{'a' * 33}=x"], "tasks[0].label"),
-        (["-t", "a=x", "--concurrency", "5"], "concurrency"),
+        (["-t", "a=x", "--concurrency", "9"], "concurrency"),
+        (["-t", "a=x", "--concurrency", "0"], "concurrency"),
         (["-t", "a=x"] + ["--context", "README.md"] * 11, "tasks[0].context"),
-        (["-t", "a=x"] * 9, "tasks"),
+        (["-t", "a=x"] * 65, "tasks"),
     ],
 )
 def test_bad_arguments_name_the_field(arguments, field):
@@ -231,7 +232,35 @@ def test_bad_arguments_name_the_field(arguments, field):
 
 def test_one_problem_is_one_sentence(house):
     run = house.run("delegate", "-t", "a=x", "--concurrency", "9", "--yes")
-    assert run.stderr == "deputy: concurrency is 9; it must be a whole number from 1 to 4\n"
+    most = "it must be at most 8, or raise [limits] concurrency in your config"
+    assert run.stderr == f"deputy: concurrency is 9; {most}\n"
+
+
+def limited(house, own: str, project: str = "") -> None:
+    """Settings of the user and the project."""
+    house.env["HOME"] = str(house.workspace.parent)
+    (house.workspace.parent / ".config" / "deputy").mkdir(parents=True)
+    (house.workspace.parent / ".config" / "deputy" / "config.toml").write_text(f"[limits]\n{own}\n")
+    (house.workspace / "deputy.toml").write_text(f"[limits]\n{project}\n")
+
+
+def test_a_person_may_give_more_tasks_than_a_model_and_they_do_not_count_as_spawned(house):
+    limited(house, "max_spawns = 3\nconcurrency = 5")
+    tasks = [{"label": f"t{number}", "prompt": "look"} for number in range(12)]
+    model = house.script("s", {"times": 12, "turns": [{"text": "Seen."}]})
+    run = house.run("delegate", "--tasks", "-", "--model", model, "--yes", stdin=json.dumps(tasks))
+    assert run.returncode == 0, run.stderr
+    assert "## Subagents: 12 completed of 12" in run.stdout
+    assert run.stderr.startswith("12 tasks, 5 at once. Your limits: 64 tasks, 5 at once.\n")
+
+
+@pytest.mark.parametrize(("own", "project", "most"), [(3, 9, 3), (9, 3, 3)])
+def test_a_project_can_only_lower_the_number_of_tasks(house, own, project, most):
+    limited(house, f"tasks = {own}", f"tasks = {project}")
+    run = house.run("delegate", *"abcd", "--yes", "--model", "offline:scout")
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"deputy: tasks has 4; at most {most} are allowed: split it, or raise [limits] tasks")
+    assert house.run("delegate", *"abc", "--yes", "--model", "offline:scout").returncode == 0
 
 
 def test_a_tasks_file_names_every_problem_at_once(house):

@@ -12,7 +12,7 @@ from deputy.config import load_effective_settings
 from deputy.core.errors import BadFields, Unquoted, UsageError
 from deputy.core.fallback import cannot_spawn
 from deputy.core.request import READ_ONLY_TOOLS
-from deputy.core.task import MAX_CONCURRENCY, DelegateCall, label_of, read_call
+from deputy.core.task import MAX_CONCURRENCY, MAX_TASKS, CallLimits, DelegateCall, label_of, read_call
 from deputy.interfaces.cli.completers import complete_agent
 from deputy.interfaces.cli.console import (
     CANCELLED,
@@ -20,6 +20,7 @@ from deputy.interfaces.cli.console import (
     SPAWN_OPTIONS,
     Console,
     RunOptions,
+    note,
     read_text,
     show_json,
     warn,
@@ -28,6 +29,7 @@ from deputy.interfaces.cli.console import (
 )
 from deputy.interfaces.cli.outcome_output import remedy
 from deputy.interfaces.cli.runner import not_stopped, run_command
+from deputy.interfaces.nesting import is_below_run
 from deputy.interfaces.safe_text import safe_message
 
 if TYPE_CHECKING:
@@ -65,7 +67,11 @@ A tasks file is a list of tasks, or a whole call of the Delegate tool:
 Without --model Deputy uses DEPUTY_MODEL, else the first provider with a
 key, else a model server on this machine; `deputy doctor` says which, and
 why. Without any, at a terminal, the offline scout searches the files, and the
-tasks end as partial. At most {MAX_CONCURRENCY} subagents run at once.
+tasks end as partial.
+
+\b
+Your config limits a call: [limits] tasks (64) and concurrency (8 at once).
+A call that a run makes has at most {MAX_TASKS} tasks, {MAX_CONCURRENCY} at once.
 
 \b
 Exit codes:
@@ -84,7 +90,9 @@ Exit codes:
     shell_complete=complete_agent,
     help="The agent for the prompts given here; `deputy agents` lists them.",
 )
-@click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
+@click.option(
+    "--concurrency", type=int, metavar="N", help="How many run at once; by default all that your config allows."
+)
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
 @with_run_options(*SPAWN_OPTIONS, "allow", "web", **CALL_HELP)
@@ -117,12 +125,21 @@ def command(
         _no_tasks(file)
     if concurrency is not None:
         arguments["concurrency"] = concurrency
-    arguments.setdefault("concurrency", load_effective_settings(str(options.workspace)).concurrency)
+    settings = load_effective_settings(str(options.workspace))
+    # A call of an agent has the limits of its Delegate tool, also when it is made by a command.
+    limits = None if is_below_run() else CallLimits(settings.tasks, settings.concurrency)
+    arguments.setdefault(
+        "concurrency", settings.concurrency if limits is not None else min(settings.concurrency, MAX_CONCURRENCY)
+    )
     if console.as_json or form is not None:
         arguments["return"] = "json" if console.as_json else form
-    call = read_call(arguments)
+    call = read_call(arguments, limits)
     if not isinstance(call, DelegateCall):
         raise BadFields([(problem.field, problem.message) for problem in call])
+    if limits is not None and len(call.tasks) > MAX_TASKS and not console.as_json:
+        at_once = min(call.concurrency, len(call.tasks))
+        most = f"{limits.tasks} tasks, {limits.concurrency} at once"
+        note(f"{len(call.tasks)} tasks, {at_once} at once. Your limits: {most}.")
     return run_command(lambda stop: run_call(call, options, stop, waits=wait))
 
 
