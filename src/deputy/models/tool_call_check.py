@@ -77,7 +77,11 @@ async def check_tool_call(models: ModelFactory, name: str, seconds: float = CHEC
         async with asyncio.timeout(seconds):
             return ended(*await _converse(models.open(name)))
     except TimeoutError:
-        return ended("failed", f"it did not finish within {seconds:g} s", "Choose a faster or smaller model.")
+        return ended(
+            "failed",
+            f"it did not finish within {seconds:g} s",
+            "Try again when the server has less to do, or choose a faster model.",
+        )
     except ModelError as error:
         value = error.as_value()
         return ended("failed", value.message, value.recommendation)

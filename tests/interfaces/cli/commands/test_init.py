@@ -95,7 +95,7 @@ def test_a_second_time_nothing_changes_and_another_model_keeps_the_rest_of_the_f
 def test_a_failed_test_writes_nothing(house, person):
     with serving(TALKS) as server:
         run = house.run("init", "--yes", OLLAMA_HOST=server.url)
-    assert (run.returncode, run.stdout) == (1, "Nothing was written.\n")
+    assert (run.returncode, run.stdout) == (1, "Nothing was written. To use the model anyway, add --no-test.\n")
     assert not person.exists()
 
 

@@ -136,7 +136,8 @@ async def _init(console: Console, choices: _Choices) -> int:
         model, check = await _choose(models, offers, choices)
     form: dict[str, Any] = {"model": model, "test": to_builtins(check), "found": _found_form(survey, offers)}
     if model is None or (check is not None and not check.can_work):
-        console.show({**form, "file": None, "result": "declined", "backups": []}, "Nothing was written.")
+        anyway = "" if check is None else " To use the model anyway, add --no-test."
+        console.show({**form, "file": None, "result": "declined", "backups": []}, f"Nothing was written.{anyway}")
         return 1
     edit = _edit(model, choices.server)
     result, backups = apply_edits([edit], yes=choices.yes, dry_run=choices.dry_run)
