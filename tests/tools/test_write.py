@@ -91,6 +91,24 @@ def test_an_edit_keeps_line_ends_and_bytes_that_are_no_text(workspace, root, cal
     assert (root / "a.txt").read_bytes() == b"1\r\n2\r\ncaf\xe9\r\n"
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"#!/bin/sh\necho x\ncat 'a\r\nb'\n", "echo x", "echo x\ny", b"#!/bin/sh\necho x\ny\ncat 'a\r\nb'\n"),
+        (b"a\nb\nc\r\nd\r\n", "a\nb", "1\n2", b"1\n2\nc\r\nd\r\n"),
+        (b"a\nb\nc\r\nd\r\n", "c\nd", "1\n2", b"a\nb\n1\r\n2\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb\r\n", "a\nb\n", b"a\nb\n"),
+        (b"a\r\nb\r\n", "a", "1\n2", b"1\r\n2\r\nb\r\n"),
+    ],
+)  # fmt: skip
+def test_an_edit_writes_the_line_ends_that_it_was_given_unless_the_file_has_only_others(
+    workspace, root, call, before, old, new, after
+):
+    (root / "a.txt").write_bytes(before)
+    assert not call(edit_tool(workspace), path="a.txt", old=old, new=new).is_error
+    assert (root / "a.txt").read_bytes() == after
+
+
 @pytest.mark.rule("workspace")
 def test_no_directory_is_made_where_nothing_may_be_written(tmp_path, call):
     for name in ("src", "other"):

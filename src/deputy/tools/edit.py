@@ -55,7 +55,9 @@ def _edit(workspace: Workspace, arguments: _EditArguments, base: FileDigest | No
 
 def _replaced(content: bytes, arguments: _EditArguments, name: str) -> tuple[bytes, int]:
     """The content after the edit, and the number of replacements."""
-    old, new = _with_line_ends_of(content, arguments.old), _with_line_ends_of(content, arguments.new)
+    old, new = arguments.old.encode(), arguments.new.encode()
+    if _has_other_line_ends(content, old):
+        old, new = old.replace(b"\n", b"\r\n"), new if b"\r\n" in new else new.replace(b"\n", b"\r\n")
     count = content.count(old)
     if not count:
         raise ToolError(f"`old` does not occur in {name}; read the file again and copy the text exactly.")
@@ -68,12 +70,13 @@ def _replaced(content: bytes, arguments: _EditArguments, name: str) -> tuple[byt
     return content.replace(old, new), count
 
 
-def _with_line_ends_of(content: bytes, text: str) -> bytes:
-    """The text with the line ends of the file: Read shows Windows line ends as plain ones."""
-    encoded = text.encode()
-    if b"\r\n" in content and b"\r\n" not in encoded:
-        return encoded.replace(b"\n", b"\r\n")
-    return encoded
+def _has_other_line_ends(content: bytes, old: bytes) -> bool:
+    """Whether the file has Windows line ends where `old` has plain ones, as Read shows them."""
+    windows = content.count(b"\r\n")
+    if not windows or b"\r\n" in old:
+        return False
+    # In a file with both kinds a text that occurs as it is stays as it is.
+    return windows == content.count(b"\n") or old not in content
 
 
 def _lines_of(content: bytes, old: bytes) -> list[int]:
