@@ -49,7 +49,7 @@ Exit codes:
 def command(
     console: Console, client: str, *, remove: bool, unattended: bool, dry_run: bool, options: RunOptions
 ) -> int:
-    """Make Deputy's tools known to CLIENT."""
+    """Make Deputy's tools known to Claude Code, Codex, opencode or Gemini."""
     from deputy.config.toml_edit import CannotEdit
     from deputy.interfaces.cli.file_edit import apply_edits
 
