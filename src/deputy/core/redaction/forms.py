@@ -204,7 +204,7 @@ def _find_option(text: str, at: int) -> Found | None:
     for option, programs, gap, before in _OPTIONS:
         between = rf"(?:{gap}|{_NEXT_ITEM})" if gap else ""
         found = compiled(rf"(?:{option}){between}(?P<opening>{_OPENING})?{before}").match(text, at)
-        if found is None or not compiled(rf"(?:^|[\s/\"'`;:|&($]|\\[nrt])(?:{programs})\b").search(line):
+        if found is None or not compiled(rf"(?:(?<!\w)|(?<=\\[nrt]))(?:{programs})\b").search(line):
             continue
         pattern = _value_of(found) if found["opening"] else WORD
         value = _read(pattern, text, found.end())
@@ -254,7 +254,9 @@ def _find_named(text: str, at: int) -> Found | None:
     full = text[start:end].rpartition(".")[2]
     name = full.lstrip("-")
     kind = words(name)[-1] if words(name) else ""
-    is_variable = name.isupper() and name.endswith(("_KEY", "_PAT")) and text[end : end + 1] == "="
+    # A variable has no hyphen: what is before one is the place of the line, as grep prints it.
+    variable = name.rpartition("-")[2]
+    is_variable = variable.isupper() and variable.endswith(("_KEY", "_PAT")) and text[end : end + 1] == "="
     if not (kind == "cookie" or is_variable or is_secret_name(name)):
         return None
     is_header = kind in ("cookie", "authorization")
