@@ -249,3 +249,24 @@ def test_a_mistake_in_a_provider_of_the_user_is_named(name, table, said):
         read_catalog({"providers": {name: table}})
     assert caught.value.field == f"~/.config/deputy/config.toml: {said}"
     assert "sk-a key" not in str(caught.value)
+
+
+async def quirks_at(url: str, **mine: object) -> dict:
+    catalog = read_catalog({"providers": {"openai-chat": mine}})
+    async with ProviderServer(ScriptedTurn(text="ok")) as provider:
+        environ = {**provider.environ, "OPENAI_BASE_URL": url.format(port=provider.url.rpartition(":")[2])}
+        async with ModelFactory(environ=environ, catalog=catalog) as models:
+            await heard(models.open("openai-chat:m"), asking())
+    return provider.asked[0].body
+
+
+async def test_quirks_of_openai_are_not_assumed_at_another_address():
+    assert "max_tokens" in await quirks_at("http://127.0.0.1:{port}/v1")
+    set_by_user = await quirks_at("http://127.0.0.1:{port}/v1", quirks=["max_completion_tokens"])
+    assert "max_completion_tokens" in set_by_user
+
+
+def test_the_settings_of_a_model_are_checked():
+    for field, value in (("temperature", 3), ("top_p", 0), ("seed", "x"), ("profile", "tiny")):
+        with pytest.raises(UsageError):
+            read_catalog({"providers": {"groq": {"models": {"m": {field: value}}}}})

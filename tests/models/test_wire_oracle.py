@@ -25,7 +25,8 @@ from deputy.core.conversation import (
     ToolSpec,
     UserMessage,
 )
-from deputy.models.factory import ModelFactory
+from deputy.models.catalog import read_catalog
+from deputy.models.factory import OPENAI_QUIRKS, ModelFactory
 from deputy.testing import ProviderServer, ScriptedTurn
 from deputy.testing.faults import mangles
 
@@ -46,7 +47,7 @@ TOOLS = Toolset([ToolSpec(name="Read", description="Read a file.", parameters=SC
 NAMES = {
     "anthropic": "anthropic:claude-haiku-4-5",
     "openai-responses": "openai:gpt-5.2",
-    "openai-chat": "openai-chat:gpt-5.2",
+    "openai-chat": "own:gpt-5.2",
     "google": "google:gemini-3.1-pro-preview",
 }
 SEALED = {
@@ -351,7 +352,11 @@ ORACLES = {
 
 
 async def ask_ours(provider, protocol, *, thinking):
-    async with ModelFactory(environ=provider.environ) as models:
+    # OpenAI's quirks are not assumed at another address, unless a provider says so.
+    keys = {"OPENAI_API_KEY": "authorization"}
+    own = {"protocol": "openai-chat", "base_url": f"{provider.url}/v1", "keys": keys, "quirks": sorted(OPENAI_QUIRKS)}
+    catalog = read_catalog({"providers": {"own": own}})
+    async with ModelFactory(environ=provider.environ, catalog=catalog) as models:
         model = models.open(NAMES[protocol])
         events = [e async for e in model.stream(conversation(protocol), TOOLS, settings(thinking=thinking))]
     stop = next(event for event in events if isinstance(event, Stop))

@@ -159,3 +159,19 @@ def test_the_prompt_cache_is_marked_after_the_system_prompt_and_at_the_end():
     body = request("anthropic", Conversation("Be good.", [UserMessage(text="hi")]))
     assert body["cache_control"] == {"type": "ephemeral"}
     assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [
+        ("anthropic", {"temperature": 0.2, "top_p": 0.9}),
+        ("openai-responses", {"temperature": 0.2, "top_p": 0.9}),
+        ("openai-chat", {"temperature": 0.2, "top_p": 0.9, "seed": 7}),
+        ("google", {"generationConfig": {"temperature": 0.2, "topP": 0.9, "seed": 7}}),
+    ],
+)
+def test_sampling_is_sent_where_the_settings_of_the_model_name_it(protocol, expected):
+    talk = Conversation("", [UserMessage(text="hi")])
+    asked = request(protocol, talk, temperature=0.2, top_p=0.9, seed=7)
+    assert {name: asked[name] for name in expected} == expected
+    assert not {"temperature", "top_p", "seed", "generationConfig"} & request(protocol, talk).keys()

@@ -32,6 +32,7 @@ from deputy.models.wire import (
     counted,
     decode,
     encode,
+    sampling,
     tools_field,
     with_arrays,
 )
@@ -54,6 +55,7 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
     """The request, with a cache marker after the system prompt and one at the end of the conversation."""
     limit = settings.max_output_tokens or target.max_output_tokens or DEFAULT_MAX_TOKENS
     head: dict[str, Any] = {"model": target.model, "max_tokens": limit, "stream": True, "cache_control": CACHED}
+    head |= sampling(target, "temperature", "top_p")
     if conversation.system:
         head["system"] = [{"type": "text", "text": conversation.system, "cache_control": CACHED}]
     if len(tools):

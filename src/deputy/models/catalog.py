@@ -72,6 +72,11 @@ class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thinking: ThinkingStyle | None = None
     prices: ModelPrices | None = None
     idle_seconds: float | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    seed: int | None = None
+    profile: Literal["compact", "full"] | None = None
+    """The prompt and tools of its subagents; None: compact for local models and small windows."""
     retires: str = ""
     """The day from which the provider refuses it, like `2026-11-30`; `successor` is used instead then."""
     successor: str = ""

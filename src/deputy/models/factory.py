@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Self, assert_never
+from typing import TYPE_CHECKING, Any, Final, Self, assert_never
 from urllib.parse import urlsplit
 
 from deputy.core.approval import PriceBounds
@@ -11,7 +12,15 @@ from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
 from deputy.core.fallback import SCRIPT, is_script
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.catalog import Catalog, ModelEntry, ProviderEntry, ResolvedName, WireName, priced, read_catalog
+from deputy.models.catalog import (
+    Catalog,
+    ModelEntry,
+    ProviderEntry,
+    ResolvedName,
+    WireName,
+    priced,
+    read_catalog,
+)
 from deputy.models.rate_limiter import RateLimiter, most_requests
 from deputy.models.server_address import address_of_host, check_address, with_version, without_password
 from deputy.models.wire import ApiKey
@@ -29,6 +38,9 @@ if TYPE_CHECKING:
 
 OFFLINE: Final = "offline:"
 PYDANTIC_AI: Final = "pydantic-ai:"
+OPENAI_QUIRKS: Final = frozenset({"max_completion_tokens", "schema_beside_tools"})
+COMPACT_BELOW: Final = 16_384
+"""The context window below which a model gets the compact profile."""
 CURSOR: Final = "cursor"
 """The provider whose program has models of other providers, under its own names."""
 
@@ -121,6 +133,38 @@ class ModelFactory:
     def thinking(self, name: str) -> ThinkingLevel | None:
         """The thinking level that a name asks for."""
         return None if self._is_wireless(name) else self._lookup(name)[0].thinking
+
+    def is_compact(self, name: str) -> bool:
+        """Whether a model gets the compact profile: as its entry says, else local models and small windows."""
+        if self._is_wireless(name):
+            return False
+        named, entry = self._lookup(name)
+        if entry.profile is not None:
+            return entry.profile == "compact"
+        is_small = entry.window is not None and entry.window < COMPACT_BELOW
+        return is_small or self.catalog.providers[named.provider].is_free
+
+    def find_window(self, name: str) -> Callable[[], Awaitable[int | None]] | None:
+        """How to ask the server of a model for its context window; None if the catalog knows, or no server decides."""
+        if self._is_wireless(name):
+            return None
+        named, entry = self._lookup(name)
+        if entry.window is not None or not self.catalog.providers[named.provider].is_free:
+            return None
+        from deputy.models.served_window import served_window
+
+        return partial(served_window, self, name)
+
+    async def ask_server(
+        self, provider: str, path: str, body: dict[str, Any] | None, limit_bytes: int
+    ) -> tuple[int, bytes]:
+        """Status and body of a request to a path beside the `/v1` of a server; with a body it is a POST."""
+        from yarl import URL
+
+        endpoint = self._endpoint(provider)
+        check_address(endpoint, self._base_url_field(provider))
+        url = URL(endpoint.base_url.rstrip("/").removesuffix("/v1") + path, encoded=True)
+        return await self._client().get(url, endpoint.headers(), limit_bytes, body)
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider has a key, or needs none."""
@@ -222,6 +266,13 @@ class ModelFactory:
             url = entry.base_url
         return url if entry.needs_key else with_version(url)
 
+    def _quirks(self, provider: str) -> frozenset[str]:
+        """The quirks of a provider's server: those of OpenAI's own server are not assumed at another address."""
+        quirks, shipped = self.catalog.providers[provider].quirks, read_catalog().providers.get(provider)
+        if shipped is None or quirks != shipped.quirks or _host(self._base_url(provider)) == _host(shipped.base_url):
+            return quirks
+        return quirks - OPENAI_QUIRKS
+
     def _base_url_field(self, provider: str) -> str:
         """The name of the variable or setting with the address of a provider."""
         entry = self.catalog.providers[provider]
@@ -269,7 +320,10 @@ class ModelFactory:
                 model=named.model,
                 max_output_tokens=entry.max_output,
                 thinking_style=entry.thinking,
-                quirks=provider.quirks,
+                temperature=entry.temperature,
+                top_p=entry.top_p,
+                seed=entry.seed,
+                quirks=self._quirks(named.provider),
             ),
             endpoint,
             self._client(),
@@ -286,6 +340,10 @@ def _find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str,
                 raise UsageError(variable, ApiKey(value), "the value has characters that no key has; set it again")
             return variable, ApiKey(value)
     return None
+
+
+def _host(url: str) -> str | None:
+    return urlsplit(url).hostname
 
 
 def account(provider: str, key: ApiKey | None) -> str:

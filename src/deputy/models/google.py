@@ -32,6 +32,7 @@ from deputy.models.wire import (
     decode,
     encode,
     is_given,
+    sampling,
     schema_or_tools,
     tools_field,
     with_arrays,
@@ -76,7 +77,7 @@ def _tool_choice(choice: ToolChoice) -> dict[str, Any]:
 
 
 def _generation(target: ModelTarget, settings: GenerationSettings) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {**sampling(target, "temperature", "topP", "seed")}
     limit = settings.max_output_tokens
     if limit is not None:
         fields["maxOutputTokens"] = limit

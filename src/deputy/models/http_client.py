@@ -68,12 +68,20 @@ class HttpClient:
                 proxy=self._proxy(url),
             )
 
-    async def get(self, url: URL, headers: Mapping[str, str], limit_bytes: int) -> tuple[int, bytes]:
-        """The status and body of an answer; a failure, or a body over the limit, is a ModelError."""
+    async def get(
+        self, url: URL, headers: Mapping[str, str], limit_bytes: int, posted: object = None
+    ) -> tuple[int, bytes]:
+        """The status and body of an answer; a failure, or a body over the limit, is a ModelError.
+
+        `posted` is sent as JSON.
+        """
+        method = "GET" if posted is None else "POST"
         asked = {"accept": "application/json", "accept-encoding": "identity", **headers}
         proxy = self._proxy(url)
         with _named_failures(url):
-            async with self._opened().get(url, headers=asked, allow_redirects=False, proxy=proxy) as response:
+            async with self._opened().request(
+                method, url, headers=asked, json=posted, allow_redirects=False, proxy=proxy
+            ) as response:
                 body = bytearray()
                 async for piece in response.content.iter_any():
                     body += piece

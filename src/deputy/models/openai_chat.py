@@ -34,6 +34,7 @@ from deputy.models.wire import (
     decode,
     encode,
     is_given,
+    sampling,
     schema_or_tools,
     tools_field,
     with_arrays,
@@ -63,6 +64,7 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
     if "schema_beside_tools" not in quirks:
         tools, settings = schema_or_tools(tools, settings)
     head: dict[str, Any] = {"model": target.model, "stream": True}
+    head |= sampling(target, "temperature", "top_p", "seed")
     if "no_stream_options" not in quirks:
         head["stream_options"] = {"include_usage": True}
     if settings.max_output_tokens is not None:

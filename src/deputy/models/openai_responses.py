@@ -33,6 +33,7 @@ from deputy.models.wire import (
     decode,
     encode,
     is_given,
+    sampling,
     tools_field,
     with_arrays,
 )
@@ -51,6 +52,7 @@ _NAME: Final = "openai-responses"
 
 def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings) -> bytes:
     head: dict[str, Any] = {"model": target.model, "stream": True, "store": False, "include": [SEALED]}
+    head |= sampling(target, "temperature", "top_p")
     if conversation.system:
         head["instructions"] = conversation.system
     if settings.max_output_tokens is not None:

@@ -78,8 +78,17 @@ class ModelTarget(Struct, frozen=True, kw_only=True):
     model: str
     max_output_tokens: int | None = None
     thinking_style: ThinkingStyle | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
     quirks: frozenset[str] = frozenset()
     """Deviations of a server from its protocol; the protocol's file lists the names."""
+
+
+def sampling(target: ModelTarget, temperature: str, top_p: str, seed: str = "") -> dict[str, float]:
+    """The sampling settings of a model, under the names of a protocol; a protocol without `seed` has no name for it."""
+    named = {temperature: target.temperature, top_p: target.top_p, seed: target.seed}
+    return {name: value for name, value in named.items() if name and value is not None}
 
 
 class StreamEnd(Struct, frozen=True, kw_only=True):
@@ -253,7 +262,7 @@ def schema_or_tools(tools: Toolset, settings: GenerationSettings) -> tuple[Tools
     """Drop the schema or the tools, for a server that does not accept both."""
     if settings.output is None or not len(tools):
         return tools, settings
-    if settings.output.outranks_tools:
+    if settings.output.outranks_tools or settings.tool_choice == "none":
         return Toolset(), settings
     return tools, structs.replace(settings, output=None)
 

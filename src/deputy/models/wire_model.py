@@ -104,6 +104,7 @@ class WireModel:
         """One request, one turn."""
         if self._endpoint.key is None and self._endpoint.key_variable:
             raise NoKey(f"no API key for provider {self._target.provider}; set {self._endpoint.key_variable}")
+        settings = structs.replace(settings, max_output_tokens=self._most_output(settings))
         reader = self._wire.reader()
         try:
             body = RequestBody(self._wire.body(self._target, conversation, tools, settings))
@@ -130,6 +131,11 @@ class WireModel:
             yield Stop(reason=ending.reason, message=message)
         except ModelError as error:
             raise self._signed(error, reader) from error.__cause__
+
+    def _most_output(self, settings: GenerationSettings) -> int | None:
+        """The output limit of a turn: at most that of the model."""
+        limits = (settings.max_output_tokens, self._target.max_output_tokens)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     async def _ask(self, body: RequestBody, key: str | None) -> aiohttp.ClientResponse:
         headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
