@@ -152,6 +152,8 @@ async def open_runtime(
             open_tools=_toolboxes(parts, tools, servers),
             max_cost=opened.max_cost,
             thinking=opened.thinking,
+            is_compact=opened.is_compact,
+            find_window=opened.find_window,
             windows=windows or {},
             files=parts.files,
             timer=parts.timer,
@@ -170,7 +172,7 @@ async def open_runtime(
             scripts=_scripts(parts),
             nested=partial(_nested, journal),
             before_run=(partial(_start_servers, servers), claim_task),
-            subtasks=_subtasks(parts, opened, ranker, lambda name: services.window(name, opened.open(name))),
+            subtasks=_subtasks(parts, opened, ranker, lambda name: services.known_window(name, opened.open(name))),
         )
         async with _engine(parts, journal, services, suspend_seconds) as engine:
             yield Runtime(

@@ -49,8 +49,8 @@ def test_an_agents_definition_is_its_prompt_its_tools_its_model_and_its_limits(h
     asked = provider.asked[1].body
     assert asked["model"] == "claude-haiku-4-5"
     assert [tool["name"] for tool in asked["tools"]] == ["Read", "Note", "Ask"]
-    assert '"timeout":50' in asked["system"][0]["text"]
-    assert "There are: scribe, code-search-specialist, error-diagnostics, " in str(provider.asked[0].body["tools"])
+    assert '"timeout":50' in asked["messages"][0]["content"][0]["text"]
+    assert "Agents: scribe, code-search-specialist, error-diagnostics, " in str(provider.asked[0].body["tools"])
 
 
 @pytest.mark.rule("agents")

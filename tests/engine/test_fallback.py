@@ -335,8 +335,8 @@ def test_a_parent_gets_back_what_no_subagent_can_do(house: House, programs):
     outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
     [output] = house.results(outcome)
-    assert "do it yourself" in output
-    assert output.index("do it yourself") < output.rindex("Look around.")
+    assert "Do it yourself" in output
+    assert output.index("Do it yourself") < output.rindex("Look around.")
 
 
 @pytest.mark.rule("delegate.key")

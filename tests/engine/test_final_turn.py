@@ -5,14 +5,15 @@ import json
 
 import pytest
 from tests.support.house import House
-from tests.support.scripts import turn
+from tests.support.scripts import call, turn
 
+from deputy.core.limits import Budget
 from deputy.core.outcome import Cancelled, Completed, Partial
 from deputy.core.task import Task
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.testing import ProviderServer
 
-WORDS = "The parser drops the last line. " * 60
+WORDS = " ".join(f"The parser drops the last line of file {number}." for number in range(60))
 MODELS = ["anthropic:claude-sonnet-4-5", "openai:gpt-5", "groq:llama-3.3-70b-versatile", "google:gemini-2.5-pro"]
 
 
@@ -46,7 +47,7 @@ def test_a_slow_first_turn_is_followed_by_a_final_turn_that_sees_its_text(house:
         outcome = house.one(Task(label="scout", prompt="Look.", timeout=2.0))
     assert isinstance(outcome, Partial)
     assert (outcome.errors[0].code, outcome.report) == ("TIMEOUT", "What I have: the last line is dropped.")
-    assert "The parser drops the last line." in json.dumps(provider.asked[1].body)
+    assert "The parser drops the last line of file 0." in json.dumps(provider.asked[1].body)
     said = [one["content"] for one in transcript(house, outcome)["messages"] if one["role"] == "assistant"]
     assert len(said) == 2
     assert said[0] in WORDS
@@ -93,3 +94,26 @@ def test_a_cancelled_call_keeps_its_text_and_the_resumed_one_sees_it(house: Hous
     messages = provider.asked[1].body["messages"]
     assert [one["role"] for one in messages] == ["user", "assistant", "user"]
     assert cancelled.report in json.dumps(messages[1])
+
+
+@pytest.mark.rule("prompt.prefix")
+@pytest.mark.rule("time.handin")
+@pytest.mark.parametrize(
+    ("model", "choice"),
+    [
+        ("anthropic:claude-sonnet-4-5", ("tool_choice", {"type": "none"})),
+        ("openai:gpt-5", ("tool_choice", "none")),
+        ("groq:llama-3.3-70b-versatile", ("tool_choice", "none")),
+        ("google:gemini-2.5-pro", ("toolConfig", {"functionCallingConfig": {"mode": "NONE"}})),
+    ],
+)
+def test_the_final_turn_keeps_the_tools_and_calls_none_of_them(house: House, model, choice):
+    script = (turn("", call("Glob", pattern="*")), turn("All I know.", call("Glob", pattern="*")))
+    with ProviderServer(*script) as provider:
+        house.use(provider, model)
+        outcome = house.one(Task(label="scout", prompt="Look.", budget=Budget(requests=2)))
+    first, last = (request.body for request in provider.asked)
+    assert last["tools"] == first["tools"]
+    assert last[choice[0]] == choice[1]
+    assert (outcome.status, outcome.report) == ("partial", "All I know.")
+    assert len(house.results(outcome)) == 1

@@ -233,13 +233,15 @@ def test_a_provider_that_says_the_context_is_full_gets_less_of_it_and_never_less
     assert len(last) < 0.7 * len(refused)
 
 
-@pytest.mark.rule("time.handin")
-def test_a_last_turn_that_has_nothing_to_drop_still_has_room_for_an_answer(house: House):
-    with ProviderServer(turn("Too much for me.", faults=("context_exhausted",))) as provider:
-        house.use(provider)
+@pytest.mark.rule("context.window")
+def test_a_first_request_that_the_provider_refuses_as_too_long_fails_with_the_numbers(house: House):
+    with ProviderServer(turn("never said", faults=("context_exhausted",)), strict=False) as provider:
+        house.use(provider, "anthropic:unknown-model")
         outcome = house.one(Task(label="scout", prompt="x" * 40_000))
-    assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Too much for me.")
-    assert provider.asked[-1].body["max_tokens"] > 1000
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].code == "PROMPT_TOO_LONG"
+    assert outcome.errors[0].message.endswith("its context window has 8,192.")
+    assert len(provider.asked) == 1
 
 
 @pytest.mark.rule("time.handin")
@@ -308,3 +310,35 @@ def test_a_parent_asks_the_person_it_works_for(house: House):
     assert question == "Left or right?"
     assert isinstance(outcome, Completed)
     assert "left" in house.results(outcome)[0]
+
+
+@pytest.mark.rule("loop.text")
+def test_a_model_that_writes_the_same_text_again_and_again_is_stopped_and_reports(house: House):
+    looping = "I will look at the file again, and then I will answer. " * 400
+    with ProviderServer(turn(f"I begin. {looping}"), turn("I found nothing.")) as provider:
+        house.use(provider)
+        outcome = house.one()
+    assert isinstance(outcome, Partial)
+    assert (outcome.errors[0].code, outcome.report) == ("REPETITION", "I found nothing.")
+    assert "wrote the same text again and again" in outcome.errors[0].message
+    *_, kept, last = provider.asked[1].body["messages"]
+    assert len(str(kept)) < 200
+    assert "You repeated yourself." in str(last)
+    assert outcome.usage.output > 100
+
+
+@pytest.mark.rule("loop.text")
+def test_an_empty_turn_is_answered_with_other_words_and_the_second_one_is_a_failure(house: House):
+    async def says_nothing(exchange, events):
+        await exchange.begin()
+        exchange.send_all([event for event in events if b"content_block" not in event])
+
+    for times, ended in ((1, ("completed", "Here it is.")), (2, ("failed", ""))):
+        script = turn("Here it is.", faults=("empty",) * times)
+        with ProviderServer(script, faults={"empty": says_nothing}, strict=False) as provider:
+            house.use(provider)
+            outcome = house.one(Task(label=f"scout-{times}", prompt="Look."))
+        assert (outcome.status, outcome.report) == ended
+        assert "Continue: call a tool or report." in str(provider.asked[1].body["messages"][-1])
+        assert len(provider.asked) == 2
+    assert outcome.errors[0].code == "EMPTY_REPLY"

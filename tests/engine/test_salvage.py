@@ -83,7 +83,8 @@ def test_any_other_call_is_sent_back_once_with_the_reason_and_the_form(house: Ho
     assert reason in error.message
     assert messages[-1]["role"] == "user"
     assert f"Nothing was run. {reason}" in messages[-1]["content"]
-    assert '{"name":"Read","arguments":{"path":"<string>"' in messages[-1]["content"]
+    assert "The arguments of Read are: path, offset (optional)." in messages[-1]["content"]
+    assert "<string>" not in messages[-1]["content"]
 
 
 @pytest.mark.rule("honest.calls")
@@ -93,7 +94,7 @@ def test_a_call_that_writes_is_never_executed_from_text(house: House):
     assert isinstance(outcome, Completed)
     assert not (house.workspace / "b.txt").exists()
     assert "Write does more than read, so its calls are never read from text." in messages[-1]["content"]
-    assert '{"name":"Write","arguments":{"path":"<string>","content":"<string>"' in messages[-1]["content"]
+    assert "The arguments of Write are: path, content." in messages[-1]["content"]
 
 
 @pytest.mark.rule("honest.calls")
@@ -119,11 +120,12 @@ def test_thinking_is_no_part_of_a_report_and_nothing_else_is_no_answer(house: Ho
     outcome, _ = serve(house, "<think>\nI wonder.\n</think>\n\nThe word is plum.")
     assert (outcome.report, outcome.summary) == ("The word is plum.", "The word is plum.")
     (house.workspace / "a.txt").unlink()
-    with ProviderServer(turn("<think>I wonder.")) as provider:
+    with ProviderServer(turn("<think>I wonder."), turn("<think>Still.")) as provider:
         house.use(provider, MODEL)
         failed = house.one(Task(label="other", prompt="Look."))
     assert isinstance(failed, Failed)
     assert failed.errors[0].code == "EMPTY_REPLY"
+    assert "Continue: call a tool or report." in str(provider.asked[1].body["messages"][-1])
 
 
 @pytest.mark.rule("honest.calls")

@@ -183,7 +183,7 @@ def test_each_combination_of_settings_passes_exactly_what_it_says_or_is_refused(
     talked = {"full": [FIRST, SECOND, THIRD, EARLIER], "subset": [FIRST], "none": []}[inherit]
     sections = [*([TALK + "\n\n".join(talked)] if talked else []), *([RESULTS] if accumulate else [])]
     sections += [*([FRESH] if fresh == "enabled" else []), TASK]
-    prompt = output[1]
+    prompt = output[1].partition("\n\nThis run, if you need it: ")[0]
     if inherit == "full":
         # The result of the earlier subtask stands in the conversation too, with ids and times of its own.
         before, _, rest = prompt.partition("\n\n[result of Subtask]\n")

@@ -55,7 +55,7 @@ def test_a_subagent_that_writes_leaves_a_branch_and_touches_nothing_else(house: 
     assert not (repository / "new.txt").exists()
     assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
     assert f"**Branch**: {outcome.branch} (changed: new.txt)" in house.whole.report
-    output = str(provider.asked[0].body["system"])
+    output = str(provider.asked[0].body["messages"][0])
     assert outcome.branch in output
     assert "uncommitted changes" not in output
 
@@ -75,7 +75,7 @@ def test_a_worktree_in_which_nothing_changed_is_gone_in_the_end(house: House, re
         outcome = house.one(WRITE)
     assert (outcome.branch, outcome.artifacts) == ("", ())
     assert list((house.home / "worktrees").iterdir()) == []
-    assert "uncommitted changes" in str(provider.asked[0].body["system"])
+    assert "uncommitted changes" in str(provider.asked[0].body["messages"][0])
 
 
 @pytest.mark.rule("tools.readonly")

@@ -242,7 +242,8 @@ def test_the_system_prompt_is_the_callers_base_and_what_the_subagent_is(house: H
     assert system.startswith("The base prompt of the caller.\n\nYou are a subagent.")
     assert "Your tools: Read, Grep, Glob, Note, Ask." in system
     assert "cannot change files or run commands" in system
-    assert f"{outcome.session_id}.scratch.md" in system
+    assert "with Note" in system
+    assert f"{outcome.session_id}.scratch.md" in provider.asked[0].body["messages"][0]["content"][0]["text"]
     assert "clear, concise report" in system
 
 

@@ -149,6 +149,18 @@ def test_missing_places_are_named(grep, call, workspace):
     assert call(glob_tool(workspace), pattern="*", path="nowhere").is_error
 
 
+def test_a_search_without_a_match_says_where_there_are_matches(root, workspace, call):
+    (root / "a.toml").write_text('currency = "CHF"\nport = 1\n')
+    (root / "b.toml").write_text("other = 1\n")
+    grep = grep_tool(workspace)
+    assert call(grep, pattern="CURRENCY").text == 'Matches if case is ignored:\na.toml:1:currency = "CHF"'
+    elsewhere = call(grep, pattern="currency", path="b.toml")
+    assert elsewhere.text == "No matches in b.toml. There are matches in these files:\na.toml"
+    words = call(grep, pattern="the port number", path="a.toml").text
+    assert words == "No line has all of this. Lines with one of the words:\na.toml:2:port = 1"
+    assert call(grep, pattern="nowhere", path="b.toml").text == "No matches."
+
+
 def test_files_are_found_by_glob_in_the_order_of_their_paths(root, workspace, call):
     for name in ("b.py", "a/c.py", "a/d.md", "a/b/e.py", ".github/f.yml", "g.PY"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +171,7 @@ def test_files_are_found_by_glob_in_the_order_of_their_paths(root, workspace, ca
     assert call(glob, pattern=f"{root}/a/**/*.py").text.split() == ["a/b/e.py", "a/c.py"]
     assert call(glob, pattern="*.{md,yml}").text.split() == [".github/f.yml", "a/d.md"]
     assert call(glob, pattern="*.py", path="a").text.split() == ["a/b/e.py", "a/c.py"]
-    assert call(glob, pattern="*.rs").text == "No files match."
+    assert call(glob, pattern="*.rs", path="a/b").text == "No files match. There are:\na/b/e.py"
     limited = call(glob, pattern="*", limit=2).text.splitlines()
     assert limited[:2] == [".github/f.yml", "a/b/e.py"]
     assert limited[2].startswith("[more results than")

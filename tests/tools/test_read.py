@@ -90,10 +90,36 @@ def test_what_is_no_file_is_named_and_never_waited_for(workspace, root, call):
 
 
 def test_every_bad_argument_is_named_and_nothing_is_read(workspace, call):
-    read = call(read_tool(workspace), offset=0, limit="x", colour="red", encoding=None)
+    read = call(read_tool(workspace), offset=[], limit="x", colour="red", encoding=None)
     assert read.is_error
-    for field in ("'colour': unknown", "'encoding': unknown", "path: missing", "offset: ", "limit: "):
+    assert read.is_our_own
+    for field in ("path: missing", "offset: ", "limit: "):
         assert f"- {field}" in read.text
+    assert read.text.endswith("['colour', 'encoding': unknown, ignored; the fields are path, offset, limit]")
+
+
+def test_harmless_mistakes_of_a_model_are_corrected(root, workspace, call):
+    (root / "a.txt").write_text("one\ntwo\n")
+    whole = call(read_tool(workspace), path="a.txt").text
+    assert call(read_tool(workspace), path="a.txt", offset=0, limit=10**6).text == whole
+    assert call(read_tool(workspace), path="a.txt", offset="1", limit=None).text == whole
+    assert call(read_tool(workspace), path="a.txt", limit=-5).text.startswith("     1\tone\n")
+    noted = call(read_tool(workspace), path="a.txt", start=1)
+    assert (noted.text.startswith(whole), noted.is_error) == (True, False)
+    assert "['start': unknown, ignored; the fields are path, offset, limit]" in noted.text
+
+
+def test_a_path_that_does_not_exist_is_answered_with_those_that_do(root, workspace, call):
+    (root / "docs").mkdir()
+    (root / "docs" / "guide.md").write_text("x")
+    (root / "a.txt").write_text("x")
+    read = read_tool(workspace)
+    by_name = call(read, path="guide.md")
+    assert (by_name.text, by_name.data) == ("guide.md does not exist.", "There is:\ndocs/guide.md")
+    assert call(read, path="docs/more.md").data == "docs has:\ndocs/guide.md"
+    assert call(read, path="src/deep/more.md").data == "The workspace has:\na.txt\ndocs/guide.md"
+    folder = call(read, path="docs")
+    assert (folder.text, folder.is_error) == ("docs is a directory, not a file.\ndocs/guide.md", False)
 
 
 @given(

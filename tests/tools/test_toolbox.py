@@ -25,7 +25,9 @@ def run(toolbox, name, arguments):
 @pytest.mark.rule("tools.readonly")
 def test_without_a_word_a_subagent_has_the_tools_that_read(tools):
     toolbox = Toolbox(tools, Grant())
-    assert [tool.name for tool in toolbox.definitions()] == ["Read", "Grep", "Glob", "WebFetch", "WebSearch"]
+    # WebSearch is offered only where a search engine is set up.
+    assert [tool.name for tool in toolbox.definitions()] == ["Read", "Grep", "Glob", "WebFetch"]
+    assert "BRAVE_API_KEY" in run(toolbox, "WebSearch", {"query": "x"}).text
     assert all(tool.traits.reads_only and not tool.traits.needs_approval for tool in toolbox.definitions())
 
 
@@ -49,11 +51,11 @@ def test_a_grant_adds_tools_that_need_approval(tools, root):
     assert (root / "a.txt").read_text() == "x"
 
 
-def test_every_tool_has_a_description_and_a_strict_schema(tools):
+def test_every_tool_has_a_description_and_a_short_schema(tools):
     for tool in tools:
-        assert len(tool.description) > 80
+        assert len(tool.description) > 60
         assert tool.schema["type"] == "object"
-        assert tool.schema["additionalProperties"] is False
+        assert all(field.keys() <= {"type", "description", "enum"} for field in tool.schema["properties"].values())
         assert set(tool.schema.get("required", ())) <= set(tool.schema["properties"])
         msgspec.json.encode(tool.schema)
 
@@ -72,7 +74,7 @@ def test_whatever_the_arguments_are_the_answer_is_an_output(tools, root):
                 output = run(toolbox, tool.name, {**given, field: value})
                 assert isinstance(output, ToolOutput)
                 if field == "nonsense":
-                    assert "'nonsense': unknown" in output.text
+                    assert "'nonsense': unknown" in output.text, tool.name
 
 
 def test_all_bad_fields_are_named_at_once(tools):

@@ -268,7 +268,9 @@ CATALOG: Mapping[str, ErrorKind] = {
     # limits and cancellation
     "TIMEOUT": ErrorKind("timeout", _RAISE_LIMIT),
     "BUDGET_SPENT": ErrorKind("budget", _RAISE_LIMIT),
+    "PROMPT_TOO_LONG": ErrorKind("context_exhausted", "Use a model with a larger window.", False, blame="model"),
     "REPETITION": ErrorKind("repetition", "Use the results so far, or resume it and say what to do differently."),
+    "NOTHING_READ": ErrorKind("validation", "Do not use the report. Name the file in the task, or use a larger model."),
     "TOOL_FAILED": ErrorKind("execution", "Correct the tool: `deputy errors --json` shows the stack trace."),
     "CANCELLED": ErrorKind("cancelled", "Resume it by its session id, or ask for the work again."),
     "CONTEXT_CHANGED": ErrorKind("validation", "Delegate the task again, to approve the new content."),

@@ -151,6 +151,23 @@ def context_is_full(window: int) -> Error:
     return new_error("CONTEXT_EXHAUSTED", f"The context of {window:,} tokens is full.", remedy, recoverable=True)
 
 
+_LARGER_WINDOW: Mapping[str, str] = {
+    "ollama": "Start Ollama with OLLAMA_CONTEXT_LENGTH={size}",
+    "llamacpp": "Start llama-server with -c {size}",
+    "lmstudio": "Load the model with `lms load --context-length {size}`",
+    "vllm": "Start vLLM with --max-model-len {size}",
+}
+
+
+def prompt_too_long(model: str, tokens: int, window: int | None) -> Error:
+    """The first request does not fit, so there is nothing that could be reported."""
+    provider, size = model.partition(":")[0], max(16_384, 4 * tokens)
+    remedy = _LARGER_WINDOW.get(provider, "Use a model with a larger context window").format(size=size)
+    has = f"its context window has {window:,}" if window else "that is more than its context window"
+    message = f"The first request to {model} has about {tokens:,} tokens; {has}."
+    return new_error("PROMPT_TOO_LONG", message, f"{remedy}, or give it a smaller task.")
+
+
 def nearly_full(tokens: int, window: int) -> str:
     """A warning once most of the context window is used, else ""."""
     share = tokens / window
@@ -167,6 +184,16 @@ def repeats_itself(times: int) -> Error:
     return new_error("REPETITION", f"The same call had the same result {times} times.")
 
 
+def repeats_text(model: str) -> Error:
+    """The model wrote the same text again and again."""
+    return new_error("REPETITION", f"{model} wrote the same text again and again.")
+
+
+def nothing_read(model: str) -> Error:
+    """A report about the workspace without a look at it."""
+    return new_error("NOTHING_READ", f"{model} looked at no file, so its report is not based on the workspace.")
+
+
 def final_turn_message(limit: Error) -> str:
     """The reason for the final turn, for the subagent."""
     return _TO_THE_SUBAGENT.get(limit.type, "A limit is reached.")
@@ -176,7 +203,7 @@ _TO_THE_SUBAGENT: Mapping[str, str] = {
     "timeout": "Your time limit is nearly reached.",
     "context_exhausted": "Your context is full.",
     "budget": "Your budget is nearly spent.",
-    "repetition": "You repeated the same call with the same result.",
+    "repetition": "You repeated yourself.",
 }
 
 

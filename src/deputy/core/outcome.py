@@ -60,7 +60,8 @@ NO_USAGE = Usage()
 def used_text(usage: Usage) -> str:
     """Tokens and cost for people; `~` marks an estimate."""
     cost = f" cost={usage.cost_text}" if usage.cost_text else ""
-    return f"{'~' * usage.estimated}in={usage.input:,} out={usage.output:,}{cost}"
+    cached = f" cached={usage.cached:,}" if usage.cached else ""
+    return f"{'~' * usage.estimated}in={usage.input:,} out={usage.output:,}{cached}{cost}"
 
 
 class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,7 +26,9 @@ _LAST_MOMENT = 253_402_300_799.0
 ALWAYS_GRANTED = frozenset({"Note", "Ask"})
 """Tools without effects, which a child may have even if its caller does not."""
 
-READ_ONLY_TOOLS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch"})
+GLOB = "Glob"
+WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
+READ_ONLY_TOOLS = frozenset({"Read", "Grep", GLOB}) | WEB_TOOLS
 ALLOWABLE = ("Edit", "Write", "Run", "Subtask")
 """Tools that `--allow` grants beside the read-only ones."""
 

@@ -93,22 +93,22 @@ class TaskFields(Struct, frozen=True, kw_only=True, gc=False):
         Meta(
             min_length=1,
             max_length=MAX_LABEL,
-            description="Name of the subagent in progress and results: one line without brackets.",
+            description="A short name.",
         ),
     ]
-    prompt: Annotated[str, Meta(min_length=1, description="The whole task; the subagent sees nothing else.")]
+    prompt: Annotated[str, Meta(min_length=1, description="The whole task.")]
     context: Annotated[
         tuple[_Text, ...],
-        Meta(max_length=MAX_CONTEXT, description="Files whose content is inserted before the prompt."),
+        Meta(max_length=MAX_CONTEXT, description="Files to put before the prompt."),
     ] = ()
     model: Annotated[str, Meta(min_length=1, description="The model, if not your own.")] | None = None
-    agent: Annotated[str, Meta(min_length=1, description="An agent definition to use.")] | None = None
+    agent: Annotated[str, Meta(min_length=1, description="A definition to use.")] | None = None
     max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_OUTPUT_TOKENS)] = DEFAULT_OUTPUT_TOKENS
     """The most tokens of one answer: 100 to 16384."""
     tools: (
         Annotated[
             tuple[_Text, ...],
-            Meta(description="Tools instead of the read-only ones; only tools that you have."),
+            Meta(description="Instead of reading tools; only tools that you have."),
         ]
         | None
     ) = None
@@ -118,13 +118,13 @@ class TaskFields(Struct, frozen=True, kw_only=True, gc=False):
     isolation: (
         Annotated[
             Isolation,
-            Meta(description="A subagent that writes works in its own git worktree; none: in yours."),
+            Meta(description="Write in its own git worktree, or in your folder (none)."),
         ]
         | None
     ) = None
     without_asking: Annotated[
         tuple[_Text, ...],
-        Meta(description="Those of `tools` that need no approval for each call."),
+        Meta(description="Tools that need no approval per call."),
     ] = ()
 
 
@@ -183,10 +183,10 @@ def label_of(prompt: str, taken: Collection[str] = ()) -> str:
 
 
 class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Caps for this subagent; at a cap it reports its results so far."""
+    """Caps; at a cap it reports what it has."""
 
     tokens: Annotated[int, Meta(ge=1)] | None = None
-    cost: Annotated[float, Meta(gt=0, le=MAX_COST, description="US dollars, like 0.5 for 50 cents.")] | None = None
+    cost: Annotated[float, Meta(gt=0, le=MAX_COST, description="US dollars.")] | None = None
     requests: Annotated[int, Meta(ge=1)] | None = None
 
     @property
@@ -199,7 +199,7 @@ class TaskArguments(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields
     """One task."""
 
     budget: BudgetArguments = BudgetArguments()
-    schema: Annotated[dict[str, Any], Meta(description="A JSON Schema that the report must follow.")] | None = None
+    schema: Annotated[dict[str, Any], Meta(description="A JSON Schema for the report.")] | None = None
 
 
 class StartArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -112,7 +112,7 @@ def _grammar() -> _Grammar:
     bar = r"[|\uff5c]"
     gap = r"[_\u2581]"
     marker = (
-        r"<(?:minimax:)?(?:tool_calls?|toolcall|function_calls?|start_function_call)>|\[TOOL_CALLS\]|<\|python_tag\|>"
+        r"<(?:minimax:)?(?:tool_calls?|tools|toolcall|function_calls?|start_function_call)>|\[TOOL_CALLS\]|<\|python_tag\|>"
         rf"|<{bar}tool{gap}calls?(?:{gap}section)?(?:{gap}begin)?{bar}>|<\|START_ACTION\|>|<\|action_start\|>"
         r"|<\|recipient\|>|<\|channel\|>\w++ to=|(?m:^)>>>(?=[\w.-]++\n\{)"
         r"|(?m:^Action:(?=[^\S\n]*+[\w.-]++\s*+^Action Input:))"

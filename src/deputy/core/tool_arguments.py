@@ -20,11 +20,16 @@ from deputy.core.field_readers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from deputy.core.field_readers import Reader
 
 _Arguments = TypeVar("_Arguments", bound=Struct)
+_CHECKED_BY_US = frozenset(
+    {"title", "default", "additionalProperties", "minimum", "maximum", "exclusiveMinimum"}
+    | {"minLength", "maxLength", "minItems", "maxItems"}
+)
+"""Keys that cost a model tokens in every request: the reader of the arguments checks them anyway."""
 _Schema: TypeAlias = "dict[str, Any]"
 
 
@@ -35,6 +40,25 @@ def arguments_schema(kind: type[Struct]) -> dict[str, Any]:
     schema = _inlined({"$ref": kind.__name__}, parts)
     schema.pop("description", None)
     return schema
+
+
+def short_schema(schema: dict[str, Any], hidden: Collection[str] = ()) -> dict[str, Any]:
+    """The schema as models get it: the names, types and descriptions of the fields.
+
+    Fields that are `hidden` are accepted and not advertised: only programs use them.
+    """
+    short = {key: value for key, value in schema.items() if key not in _CHECKED_BY_US}
+    if "properties" in short:
+        short["properties"] = {
+            name: short_schema(field, hidden) for name, field in short["properties"].items() if name not in hidden
+        }
+    if not short.get("required", True):
+        del short["required"]
+    if "items" in short:
+        short["items"] = short_schema(short["items"], hidden)
+    if short.get("enum") and "type" not in short:
+        short["type"] = "string"
+    return short
 
 
 def _inlined(schema: _Schema, parts: Mapping[str, _Schema]) -> _Schema:

@@ -16,6 +16,7 @@ from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.core.request import Grant
 from deputy.engine.budget import BudgetLedger
+from deputy.engine.compact_profile import short_parameters
 from deputy.engine.history import CHARACTERS_PER_TOKEN, SUBTASK, History
 from deputy.engine.ports import Backends, FlowTool, Folder, Model, Tool, Tools
 from deputy.engine.ports.subtask_services import Subtasks
@@ -38,10 +39,17 @@ Approval = Literal["granted", "ask", "refuse"]
 class ToolCatalog:
     """Tool definitions, encoded once for all agents with the same tools."""
 
-    def __init__(self, tools: tuple[Tool | FlowTool, ...], keys: ProviderKeys) -> None:
+    def __init__(self, tools: tuple[Tool | FlowTool, ...], keys: ProviderKeys, *, is_compact: bool = False) -> None:
         self.tools = tools
         # Tool descriptions of an MCP server are written by that server and may contain a key.
-        specs = [ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in tools]
+        specs = [
+            ToolSpec(
+                name=tool.name,
+                description=tool.description,
+                parameters=short_parameters(tool) if is_compact else tool.schema,
+            )
+            for tool in tools
+        ]
         text = json.encode(specs)
         masked = keys.mask_json(text)
         self.toolset = Toolset(specs if masked is text else json.decode(masked, type=list[ToolSpec]))
@@ -87,6 +95,11 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     """The history, while the loop runs."""
     subtasks: Subtasks | None = None
     """The subtask services; None if the agent may not request subtasks."""
+    is_compact: bool = False
+    """Whether it has the short prompt and few tools, for a small model."""
+    task: str = ""
+    must_look: bool = False
+    """Whether its task is about the workspace, of which it knows nothing before it has looked."""
     repairs: int = 1
     routing: Routing = Routing()
     backends: Backends | None = None
@@ -158,8 +171,12 @@ async def open_agent(
     routing: Routing | None = None,
     opened: Model | None = None,
     without_asking: frozenset[str] = frozenset(),
+    is_compact: bool = False,
+    task: str = "",
+    must_look: bool = False,
+    hidden: frozenset[str] = frozenset(),
 ) -> AgentContext:
-    """Open the context of an agent, with a ledger below its parent's."""
+    """Open the context of an agent, with a ledger below its parent's; `hidden` tools are not offered to the model."""
     opened = services.open_model(model) if opened is None else opened
     tools = services.open_tools(grant, root)
 
@@ -168,6 +185,7 @@ async def open_agent(
             return
         services.emit(run, progress)
 
+    window = await services.window(run, model, opened)
     ledger = await services.open_ledger(run, grant.budget, parent)
     if _RUN in grant.tools:
         ledger.note_programs()
@@ -180,9 +198,16 @@ async def open_agent(
         folder=services.files.open(grant, root),
         root=root,
         flow_tools={tool.name: tool for tool in flow_tools},
-        offer=services.offer((*tools.definitions(), *flow_tools)),
+        offer=services.offer(
+            (*(tool for tool in tools.definitions() if tool.name not in hidden), *flow_tools), is_compact=is_compact
+        ),
         ledger=ledger,
-        settings=GenerationSettings(max_output_tokens=output_tokens, thinking=services.thinking(model), output=output),
+        settings=GenerationSettings(
+            # A small window must have room for more than one answer.
+            max_output_tokens=output_tokens if window is None else min(output_tokens, max(1, window // 4)),
+            thinking=services.thinking(model),
+            output=output,
+        ),
         emit=emit,
         redactor=services.redactor,
         keys=services.keys,
@@ -191,25 +216,29 @@ async def open_agent(
         random_string=services.world.random_string,
         max_cost=partial(services.max_cost, model),
         seconds=run.state.seconds,
-        window=services.window(model, opened),
+        window=window,
         approval=services.approval,
         without_asking=without_asking,
         always=services.always_allowed(run.run, run.state.round),
         can_ask=services.can_ask,
         subtasks=services.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
+        is_compact=is_compact,
+        task=task,
+        must_look=must_look,
         repairs=services.policy.repairs,
         routing=routing or Routing(),
         backends=services.backends,
     )
 
 
-def with_model(agent: AgentContext, services: Services, name: str, model: Model) -> AgentContext:
+async def with_model(run: RunContext, agent: AgentContext, services: Services, name: str, model: Model) -> AgentContext:
     """The same context with another model."""
+    window = agent.window if name == agent.asked else await services.window(run, name, model)
     return structs.replace(
         agent,
         model=model,
         asked=name,
         settings=structs.replace(agent.settings, thinking=services.thinking(name)),
         max_cost=partial(services.max_cost, name),
-        window=services.window(name, model),
+        window=window,
     )

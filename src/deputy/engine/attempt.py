@@ -101,7 +101,7 @@ async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
             return _failed(candidate, program)
     model = work.services.open_model(candidate.model) if program is None else _Elsewhere(candidate.model)
     notice = "" if work.services.backends is None else work.services.backends.notice(candidate.model)
-    agent = repairing = with_model(work.agent, work.services, candidate.model, model)
+    agent = repairing = await with_model(run, work.agent, work.services, candidate.model, model)
     if history.is_answered:
         # The previous candidate stopped in the middle of the work.
         await append_user_message(run, history, f"handover:{history.turn}", prompt("interrupted"))

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from deputy.core.errors import Error, StepFailed, new_error
 from deputy.core.events import Admitted
-from deputy.core.fallback import INLINE, UNCHOSEN_SCOUT
+from deputy.core.fallback import INLINE, NATIVE, UNCHOSEN_SCOUT
 from deputy.core.outcome import (
     Artifact,
     Blocked,
@@ -22,6 +22,8 @@ from deputy.core.outcome import (
 )
 from deputy.core.progress import Progress
 from deputy.core.task import RUN_TOOL, WRITING_TOOLS
+from deputy.core.workspace_words import names_workspace
+from deputy.engine import compact_profile
 from deputy.engine.agent_context import open_agent
 from deputy.engine.attempt import AttemptInput, open_model, record_attempt
 from deputy.engine.changed_files import changed_files
@@ -29,7 +31,7 @@ from deputy.engine.fallback import FallbackRunner
 from deputy.engine.history import remembered
 from deputy.engine.loop import continue_history
 from deputy.engine.prompts import prompt
-from deputy.engine.task_prompt import append_task, subagent_prompt, system_prompt, task_text
+from deputy.engine.task_prompt import append_task, run_data, subagent_prompt, system_prompt, task_text
 from deputy.engine.validate import output_schema
 from deputy.engine.worktree import close_worktree, open_worktree
 
@@ -112,6 +114,8 @@ async def _admitted(run: RunContext, start: Requested, services: Services) -> Gr
 async def _open_agent(
     run: RunContext, start: Requested, grant: Grant, root: str, first: Candidate, services: Services
 ) -> AgentContext:
+    is_compact = first.backend == NATIVE and services.is_compact(first.model)
+    hidden = compact_profile.HIDDEN if is_compact and start.request.wanted.tools is None else frozenset[str]()
     return await open_agent(
         run,
         services,
@@ -120,13 +124,26 @@ async def _open_agent(
         opened=open_model(first, services),
         routing=start.options.routing,
         grant=grant,
-        flow_tools=tuple(tool for tool in services.flow_tools if not tool.is_granted or tool.name in grant.tools),
+        flow_tools=tuple(
+            tool for tool in services.flow_tools if tool.name in grant.tools or not (tool.is_granted or is_compact)
+        ),
+        is_compact=is_compact,
+        task=start.request.prompt,
+        must_look=_must_look(start),
+        hidden=hidden,
         output_tokens=start.options.max_output_tokens,
         output=output_schema(start.options),
         root=root,
         parent=start.parent,
         without_asking=_without_asking(start, grant, root),
     )
+
+
+def _must_look(start: Requested) -> bool:
+    """Whether only a look at the workspace can answer the task; a return in JSON is checked by its evidence instead."""
+    options = start.options
+    is_checked = options.return_format == "json" or options.schema is not None or options.subtask is not None
+    return not (options.context or is_checked) and names_workspace(start.request.prompt)
 
 
 def _without_asking(start: Requested, grant: Grant, root: str) -> frozenset[str]:
@@ -146,10 +163,11 @@ async def _begin(
 ) -> AttemptInput:
     """Build or restore the history and collect the input of the attempts."""
     continuation = "" if agent.subtasks is None else prompt("continuation")
-    system = system_prompt(run, start, services, subagent_prompt(agent, scratchpad), place, continuation)
+    system = system_prompt(start, services, subagent_prompt(agent), continuation)
     history = remembered(system, run.history, agent.overhead())
     if not await continue_history(run, history):
-        await append_task(run, start, agent, history, services, backend)
+        data = "" if agent.is_compact else run_data(run, start, scratchpad)
+        await append_task(run, start, agent, history, services, backend, place, data)
     return AttemptInput(
         run=run,
         services=services,
@@ -157,7 +175,7 @@ async def _begin(
         history=history,
         prompt=start.request.prompt,
         options=start.options,
-        system=system_prompt(run, start, services, prompt("program"), place),
+        system=system_prompt(start, services, prompt("program")),
         task=task_text(run, start, backend),
     )
 

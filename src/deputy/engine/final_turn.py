@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
-from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset, UserMessage
+from deputy.core.conversation import Conversation, ToolMessage, ToolResult, UserMessage
 from deputy.core.events import FinalTurnBegun, ModelCallBegun
 from deputy.core.limits import (
     FINAL_TURN_OUTPUT_TOKENS,
@@ -93,7 +93,7 @@ def _limit_levels(history: History, agent: AgentContext) -> Iterator[tuple[Budge
 async def run_final_turn(
     run: RunContext, history: History, agent: AgentContext, why: Error, *, is_full: bool = False
 ) -> str:
-    """Run the final turn, without tools; returns its text, or the last text before it.
+    """Run the final turn, in which no tool can be called; returns its text, or the last text before it.
 
     `is_full` means that the provider refused the context, whatever window we assume.
     """
@@ -104,9 +104,10 @@ async def run_final_turn(
     turn = TurnInput(
         agent=agent,
         conversation=last.conversation,
-        toolset=Toolset(),
+        # The same tools as before, so that the provider's cache of the conversation is used.
+        toolset=agent.toolset(),
         settings=structs.replace(
-            agent.settings, max_output_tokens=last.output, tool_choice="auto", idempotency_key=call
+            agent.settings, max_output_tokens=last.output, tool_choice="none", idempotency_key=call
         ),
         tokens=last.tokens,
         estimate=last.estimate,

@@ -77,6 +77,10 @@ class History:
         self.passed: PassedContext | None = None
         self.sent_back = False
         """Whether the last message was sent back, because it is no report."""
+        self.must_answer = False
+        """Whether the next turn may not call tools, because a small model repeats its call."""
+        self.is_nudged = False
+        """Whether the model was told to look at the workspace before it answers."""
         self.salvaged = 0
         """How many calls the model wrote as text and we executed."""
         self.continuations = 0
@@ -95,6 +99,12 @@ class History:
         """Whether the last message is the model's."""
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether a tool has returned something else than an error."""
+        messages = (message for message in self.conversation.messages if isinstance(message, ToolMessage))
+        return any(not result.is_error for message in messages for result in message.results)
 
     @property
     def all_warnings(self) -> tuple[str, ...]:

@@ -9,15 +9,15 @@ from msgspec import UNSET, Struct, json, structs
 from deputy.core.contract import Return
 from deputy.core.errors import Error, new_error
 from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun, Resumed, Returned
-from deputy.core.limits import nearly_full, repeats_itself
+from deputy.core.limits import nearly_full, nothing_read, prompt_too_long, repeats_itself
 from deputy.core.messages import UNANSWERED_CALL
-from deputy.core.outcome import is_exhausted
+from deputy.core.outcome import is_exhausted, shortened
 from deputy.core.progress import Progress
 from deputy.core.text_calls import without_thinking
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
 from deputy.engine.history import ASK, first_message_of, user_message, words_of
 from deputy.engine.prompts import prompt
-from deputy.engine.salvage import sent_back
+from deputy.engine.salvage import SentBack, sent_back
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnInput, call_model
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
     from deputy.engine.ports import RunContext
-    from deputy.engine.salvage import SentBack
 
 AWAITING = "[AWAITING_HUMAN_INPUT]"
+EMPTY = "EMPTY_REPLY"
 CONTINUE_TIMES = 3
 WARN_REPEATS = 3
 MAX_REPEATS = 8
 
-_LIMITS = frozenset({"timeout", "context_exhausted", "budget"})
+_LIMITS = frozenset({"timeout", "context_exhausted", "budget", "repetition"})
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -59,13 +59,17 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
     while True:
         limit = reached_limit(run, history, agent)
         if limit is not None:
-            return await _limited(run, history, agent, limit)
+            return await _limited(run, history, agent, limit, is_first=not history.turn)
         call = f"{run.run}:{history.turn}"
         turn = TurnInput(
             agent=agent,
             conversation=history.conversation,
             toolset=toolset,
-            settings=structs.replace(agent.settings, idempotency_key=call),
+            settings=structs.replace(
+                agent.settings,
+                idempotency_key=call,
+                tool_choice="none" if history.must_answer else agent.settings.tool_choice,
+            ),
             tokens=history.tokens,
             estimate=history.estimate,
             seconds=agent.seconds_left(run),
@@ -73,10 +77,14 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
         begun = ModelCallBegun(model=agent.model.name, call=call)
         ended = await run.step(f"model:{history.turn}", call_model, turn, begun=begun)
         message = history.append_reply(ended)
+        history.must_answer = False
         agent.emit_tokens(history.usage)
         _watch_size(run, history, agent)
         if message is None or ended.error is not None:
-            return await _failed(run, history, agent, ended)
+            report = await _failed(run, history, agent, ended)
+            if report is not None:
+                return report
+            continue
         if message.calls:
             history.sent_back = False
             report = await _use_tools(run, history, agent, message)
@@ -99,12 +107,23 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
 async def _judged(run: RunContext, history: History, agent: AgentContext, text: str) -> Report | None:
     """The answer as a report; None if it is no report and was sent back, once."""
     if not text:
-        error = new_error("EMPTY_REPLY", f"{agent.model.name} ended its turn without an answer.")
-        return Report(kind="failed", text=text, error=error)
+        error = new_error(EMPTY, f"{agent.model.name} ended its turn without an answer.")
+        return await send_back(run, history, text, SentBack(text=prompt("empty_turn"), error=error))
     wrong = sent_back(text, agent)
-    if wrong is None:
-        return _answered(text)
-    return await send_back(run, history, text, wrong)
+    if wrong is not None:
+        return await send_back(run, history, text, wrong)
+    report = _answered(text)
+    if report.kind != "answered" or history.has_looked or not agent.must_look:
+        return report
+    if not history.is_nudged:
+        history.is_nudged = True
+        await append_user_message(run, history, f"look_first:{history.turn}", prompt("look_first"))
+        return None
+    error = nothing_read(agent.model.name)
+    if agent.is_compact:
+        return Report(kind="limited", text=text, error=error)
+    history.warnings += (f"{error.message} {error.recommendation}",)
+    return report
 
 
 async def send_back(run: RunContext, history: History, text: str, wrong: SentBack) -> Report | None:
@@ -181,7 +200,13 @@ async def _use_tools(
     results = [one.result for one in used]
     times = [history.repeated(call, result) for call, result in zip(calls, results, strict=True)]
     text = [_warned(result, count) for result, count in zip(results, times, strict=True)]
-    history.get([*text[:-1], _with(text[-1], budget_warning(history, agent))])
+    last = _with(text[-1], budget_warning(history, agent))
+    if agent.is_compact:
+        # A small model repeats its call, or the words of a warning, unless the task is near.
+        history.must_answer = max(times) > 1
+        name = "compact_answer" if history.must_answer else "compact_next"
+        last = _with(results[-1], prompt(name).format(task=shortened(agent.task)))
+    history.get([*text[:-1], last])
     history.add_usage(calls, used)
     for call, result in zip(calls, results, strict=True):
         if call.name == ASK and result.content == UNANSWERED_CALL:
@@ -211,16 +236,30 @@ def _with(result: ToolResult, words: str) -> ToolResult:
     return structs.replace(result, content=f"{result.content}\n\n{words}") if words else result
 
 
-async def _failed(run: RunContext, history: History, agent: AgentContext, ended: ModelCallEnded) -> Report:
+async def _failed(run: RunContext, history: History, agent: AgentContext, ended: ModelCallEnded) -> Report | None:
+    """The report of a failed turn; None if the turn was empty, and the model is asked to continue."""
     error = ended.error or _empty(agent.model.name)
+    if error.code == EMPTY:
+        return await send_back(run, history, history.text, SentBack(text=prompt("empty_turn"), error=error))
     if error.type in _LIMITS:
-        return await _limited(run, history, agent, error, is_full=error.type == "context_exhausted")
+        is_full = error.type == "context_exhausted"
+        return await _limited(run, history, agent, error, is_full=is_full, is_first=history.turn == 1)
     return Report(kind="failed", text=history.text, error=error)
 
 
 async def _limited(
-    run: RunContext, history: History, agent: AgentContext, why: Error, *, is_full: bool = False
+    run: RunContext,
+    history: History,
+    agent: AgentContext,
+    why: Error,
+    *,
+    is_full: bool = False,
+    is_first: bool = False,
 ) -> Report:
+    if is_first and why.type == "context_exhausted":
+        # Nothing was found, and nothing can be dropped.
+        window = history.window or agent.window
+        return Report(kind="failed", text="", error=prompt_too_long(agent.model.name, history.tokens, window))
     return Report(kind="limited", text=await run_final_turn(run, history, agent, why, is_full=is_full), error=why)
 
 

@@ -133,19 +133,16 @@ def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _form(found: TextCalls, agent: AgentContext) -> str:
-    """The form of a call, with the arguments of the tool that was meant."""
-    offered = [*agent.tools.definitions(), *agent.flow_tools.values()]
+    """The arguments of the tool that was meant, by name: a model copies an example."""
+    offered = [tool for name in agent.held if (tool := _tool(name, agent)) is not None]
     meant = [tool for call in found.calls for tool in offered if tool.name.lower() == call.name.lower()]
     tool = next(iter([*meant, *(tool for tool in offered if tool.traits.reads_only), *offered]), None)
     if tool is None:
         return "You have no tools: answer with your report."
-    required = tool.schema.get("required", ())
-    fields = cast("dict[str, dict[str, Any]]", tool.schema.get("properties", {}))
-    arguments = {
-        name: f"<{field.get('type', 'value')}{'' if name in required else ', optional'}>"
-        for name, field in fields.items()
-    }
-    return _json({"name": tool.name, "arguments": arguments})
+    spec = next(spec for spec in agent.toolset().items if spec.name == tool.name)
+    required = spec.parameters.get("required", ())
+    names = (name if name in required else f"{name} (optional)" for name in spec.parameters.get("properties", {}))
+    return f"The arguments of {tool.name} are: {', '.join(names)}."
 
 
 def _json(value: Any) -> str:

@@ -61,6 +61,8 @@ class Services:
         open_tools: Callable[[Grant, str], Tools],
         max_cost: Callable[[str, int, int], float | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
+        is_compact: Callable[[str], bool] = lambda _: False,
+        find_window: Callable[[str], Callable[[], Awaitable[int | None]] | None] = lambda _: None,
         windows: Mapping[str, int],
         timer: SharedTimer | None = None,
         files: Files,
@@ -86,6 +88,8 @@ class Services:
         self.open_tools = open_tools
         self.max_cost = max_cost
         self.thinking = thinking
+        self.is_compact = is_compact
+        self._find_window = find_window
         self._windows = windows
         self.files = files
         self.worktrees = worktrees
@@ -137,9 +141,16 @@ class Services:
         """The tools of a run that a person has always allowed in this round; suspending the run keeps them."""
         return self._always.setdefault((run, round_number), set())
 
-    def window(self, name: str, model: Model) -> int | None:
+    def known_window(self, name: str, model: Model) -> int | None:
         """The context window of a model: from the settings, else from the catalog."""
         return self._windows.get(name, model.context_window)
+
+    async def window(self, run: RunContext, name: str, model: Model) -> int | None:
+        """The known context window of a model, else as its server says."""
+        window = self.known_window(name, model)
+        find = None if window is not None else self._find_window(name)
+        # Recorded: the limits of a run must not change when it is replayed.
+        return window if find is None else await run.value(f"window:{name}", int | None, find, step="window")
 
     def emit(self, run: RunContext, progress: Progress) -> None:
         """Show progress of a run to all watchers; the same question only once."""
@@ -162,14 +173,14 @@ class Services:
         run.emit(progress)
         self.watch(progress)
 
-    def offer(self, tools: tuple[Tool | FlowTool, ...]) -> ToolCatalog:
+    def offer(self, tools: tuple[Tool | FlowTool, ...], *, is_compact: bool = False) -> ToolCatalog:
         """The cached catalog of these tools."""
         # A catalog keeps its tools alive, so their ids cannot be reused while it is cached.
-        key = tuple(map(id, tools))
+        key = (is_compact, *map(id, tools))
         if key not in self._offers:
             if len(self._offers) >= _OFFERS:
                 self._offers.clear()
-            self._offers[key] = ToolCatalog(tools, self.keys)
+            self._offers[key] = ToolCatalog(tools, self.keys, is_compact=is_compact)
         return self._offers[key]
 
     # --- counts -------------------------------------------------------------------------------------------------------

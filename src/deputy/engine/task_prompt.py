@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -12,12 +13,14 @@ from deputy.core.approval import ApprovalPart, ApprovalRequest, file_text, tools
 from deputy.core.errors import ContextChanged, StepFailed
 from deputy.core.progress import Progress
 from deputy.core.project_notes import NOTES_FILES, chosen_notes, shortened_notes
-from deputy.core.request import delegation_context
+from deputy.core.request import GLOB, delegation_context
+from deputy.core.short_listing import short_listing
 from deputy.core.subtask.context_passing import FRESH_FILES, RELEVANT_SHARE, compose, query_of
 from deputy.core.task import DELEGATE
 from deputy.engine.approvals import ask_person
-from deputy.engine.history import user_message, words_of
+from deputy.engine.history import NOTE, user_message, words_of
 from deputy.engine.loop import append_user_message
+from deputy.engine.ports import ToolContext
 from deputy.engine.prompts import prompt
 from deputy.engine.untrusted import wrap_untrusted
 from deputy.engine.validate import instruction
@@ -32,33 +35,40 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Folder, Ranker, RunContext
     from deputy.engine.services import Services
 
+_MOST_FILES = 2000
+"""How many files are looked at for the short listing."""
 
-def system_prompt(run: RunContext, start: Requested, services: Services, *parts: str) -> str:
-    """The system prompt: the user's base prompt, the agent's own, `parts`, and the delegation context."""
+
+def system_prompt(start: Requested, services: Services, *parts: str) -> str:
+    """The system prompt: the user's base prompt, the agent's own, and `parts`; siblings have the same."""
+    role = start.options.role
+    return joined(services.base_prompt, "" if role is None else role.prompt, *parts)
+
+
+def subagent_prompt(agent: AgentContext) -> str:
+    """The part of the system prompt about the subagent's tools."""
+    can_write = any(not tool.traits.reads_only for tool in agent.tools.definitions())
+    text = prompt("compact" if agent.is_compact else "subagent").format(
+        tools=", ".join(agent.held) or "none",
+        powers="" if can_write else prompt("read_only"),
+        notes=prompt("notes") if NOTE in agent.held else "",
+    )
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def run_data(run: RunContext, start: Requested, scratchpad: str) -> str:
+    """The end of the first message: what differs between siblings, and so must not be in the system prompt."""
     seconds, deadline = run.state.seconds, run.lineage.deadline
     if deadline is not None and seconds is None:
         # Without a limit of its own, the time that its caller leaves it is its limit.
         seconds = float(max(0, round(deadline - run.state.began_clock)))
     context = delegation_context(run.lineage, seconds, start.request.task_context)
-    where = prompt("delegation_context").format(context=json.encode(context).decode())
-    role = start.options.role
-    return _joined(services.base_prompt, "" if role is None else role.prompt, *parts, where)
-
-
-def subagent_prompt(agent: AgentContext, scratchpad: str) -> str:
-    """The part of the system prompt about the subagent's tools and scratchpad."""
-    offered = (*agent.tools.definitions(), *agent.flow_tools.values())
-    can_write = any(not tool.traits.reads_only for tool in agent.tools.definitions())
-    return prompt("subagent").format(
-        tools=", ".join(tool.name for tool in offered) or "none",
-        powers="" if can_write else prompt("read_only"),
-        scratchpad=scratchpad,
-    )
+    return prompt("delegation_context").format(context=json.encode({**context, "scratchpad": scratchpad}).decode())
 
 
 def task_text(run: RunContext, start: Requested, backend: str) -> str:
     """The task with the contract instruction for this backend; programs read the notes of a project themselves."""
-    return _joined(start.request.prompt, instruction(run, start.options, backend))
+    return joined(start.request.prompt, instruction(run, start.options, backend))
 
 
 async def append_prompt(
@@ -66,40 +76,58 @@ async def append_prompt(
 ) -> None:
     """Record the first message of an agent without files: the prompt, project notes, and the form of the answer."""
     if not services.has_project_notes:
-        await append_user_message(run, history, "task", _joined(text, form))
+        await append_user_message(run, history, "task", joined(text, form))
         return
     event = await run.step("task", _task_message, agent.folder, (), (text, form), None, True, reads=True)
     history.append_user_message(words_of(event))
 
 
 async def append_task(
-    run: RunContext, start: Requested, agent: AgentContext, history: History, services: Services, backend: str
+    run: RunContext,
+    start: Requested,
+    agent: AgentContext,
+    history: History,
+    services: Services,
+    backend: str,
+    *more: str,
 ) -> None:
-    """Record the first message of a delegation and append it."""
+    """Record the first message of a delegation, with `more` at its end, and append it."""
     options, key = start.options, "task"
     if options.subtask is not None:
         if services.subtasks is None:
             raise TypeError("a subtask needs subtask services")
-        form, ranker = instruction(run, options, backend), services.subtasks.ranker
+        form, ranker = joined(instruction(run, options, backend), *more), services.subtasks.ranker
         approved = options.context_digests
         has_notes = services.has_project_notes
         event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker, approved, has_notes)
     elif options.context:
-        event = await _with_files(run, start, agent, services, backend)
+        event = await _with_files(run, start, agent, services, joined(instruction(run, options, backend), *more))
     else:
-        form = instruction(run, options, backend)
-        await append_prompt(run, agent, history, services, start.request.prompt, form)
-        return
+        form = joined(instruction(run, options, backend), *more)
+        if not (agent.is_compact and agent.tools.find(GLOB)):
+            await append_prompt(run, agent, history, services, start.request.prompt, form)
+            return
+        event = await run.step(key, _listed_message, agent, joined(start.request.prompt, form))
     history.append_user_message(words_of(event), event.warnings, event.passed)
     for warning in event.warnings:
         agent.emit(Progress(event="warning", label=agent.label, content=warning))
 
 
+async def _listed_message(agent: AgentContext, task: str) -> MessageAdded:
+    """The task after a short list of the workspace's files: a small model begins with the names that exist."""
+    found = await agent.tools.run(GLOB, {"pattern": "*", "limit": _MOST_FILES}, ToolContext(held=agent.held))
+    listing = "" if found.is_error else short_listing(found.text.splitlines())
+    if not listing:
+        return user_message(task)
+    fenced = wrap_untrusted(listing, GLOB, agent.random_string)
+    return user_message(joined(prompt("listing").format(listing=fenced), task))
+
+
 async def _with_files(
-    run: RunContext, start: Requested, agent: AgentContext, services: Services, backend: str
+    run: RunContext, start: Requested, agent: AgentContext, services: Services, form: str
 ) -> MessageAdded:
     """The task with its files; a file that changed since the approval is asked for again."""
-    options, text = start.options, (start.request.prompt, instruction(run, start.options, backend))
+    options, text = start.options, (start.request.prompt, form)
     approved, has_notes = options.context_digests, services.has_project_notes
     if not approved:
         return await run.step("task", _task_message, agent.folder, options.context, text, None, has_notes)
@@ -155,7 +183,7 @@ async def _task_message(
         raise ContextChanged(files.changed)
     text, form = task
     notes = await _project_notes(folder, paths) if has_notes else ""
-    return user_message(_joined(files.text, text, notes, form), files.warnings)
+    return user_message(joined(files.text, text, notes, form), files.warnings)
 
 
 async def _project_notes(folder: Folder, given: Collection[str] = ()) -> str:
@@ -185,7 +213,7 @@ async def _subtask_message(
         fence=lambda text, source: wrap_untrusted(text, " ".join(source.split()), agent.random_string),
     )
     notes = await _project_notes(agent.folder, briefing.file_paths) if has_notes else ""
-    return user_message(_joined(text, notes, form), passed.warnings, passed)
+    return user_message(joined(text, notes, form), passed.warnings, passed)
 
 
 async def _matching(folder: Folder, ranker: Ranker, briefing: Briefing, named: set[str]) -> Sequence[PassedFile]:
@@ -201,5 +229,6 @@ async def _matching(folder: Folder, ranker: Ranker, briefing: Briefing, named: s
     return [files[index] for index in best[:FRESH_FILES]]
 
 
-def _joined(*parts: str) -> str:
+def joined(*parts: str) -> str:
+    """The parts that are not empty, as paragraphs."""
     return "\n\n".join(filter(None, parts))

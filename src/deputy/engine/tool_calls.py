@@ -18,6 +18,7 @@ from deputy.core.progress import ARGUMENTS_LENGTH, Progress, shown_arguments, sh
 from deputy.core.state import BEGUN
 from deputy.core.task import WRITING_TOOLS
 from deputy.engine.approvals import ask_person, policy_for, warn_not_granted, warn_refused
+from deputy.engine.compact_profile import output_bytes, with_defaults
 from deputy.engine.history import ASK, NOTE, raw
 from deputy.engine.ports import Preview, PreviewedTool, ToolContext
 from deputy.engine.untrusted import unwrap_untrusted, wrap_untrusted
@@ -96,6 +97,8 @@ async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) 
     if tool is None and call.name in WRITING_TOOLS:
         warn_not_granted(agent.history, call.name, is_command=bool(run.state.command))
     context = ToolContext(call_id=run.run, base=approved.base, held=agent.held)
+    if agent.is_compact:
+        context = structs.replace(context, output_bytes=output_bytes(agent.window))
     ended = await run.step(
         key,
         call_tool,
@@ -116,7 +119,8 @@ async def call_tool(agent: AgentContext, call: ToolCall, context: ToolContext, s
     """Run one tool within the time left."""
     try:
         async with agent.timer.timeout(seconds):
-            output = await agent.tools.run(call.name, call.arguments, context)
+            arguments = with_defaults(call) if agent.is_compact else call.arguments
+            output = await agent.tools.run(call.name, arguments, context)
     except TimeoutError:
         return _ended(_refusal(call, _STOPPED))
     if agent.tools.find(call.name) is None:
@@ -191,8 +195,10 @@ def _ended(result: ToolResult, changed: tuple[str, ...] = ()) -> ToolCallEnded:
 
 
 def _result(call: ToolCall, output: ToolOutput, random_string: Callable[[str, int], str]) -> ToolResult:
-    """The output of a tool, errors too, as untrusted data."""
-    content = wrap_untrusted(output.text, call.name, random_string)
+    """The output of a tool, as untrusted data except for our own words."""
+    words, data = (output.text, output.data) if output.is_our_own else ("", output.text)
+    fenced = wrap_untrusted(data, call.name, random_string) if data or not words else ""
+    content = "\n".join(filter(None, (words, fenced)))
     return ToolResult(call_id=call.id, name=call.name, content=content, is_error=output.is_error)
 
 

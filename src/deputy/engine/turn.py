@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from deputy.core.conversation import (
     AssistantMessage,
@@ -25,10 +26,11 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded
-from deputy.core.limits import Amount, Shortfall, time_is_up
+from deputy.core.limits import Amount, Shortfall, repeats_text, time_is_up
 from deputy.core.model_errors import ContextExhausted, ModelError
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress, retry_progress
+from deputy.core.text_loop import LoopWatch, without_loop
 from deputy.engine.agent_context import AgentContext
 from deputy.engine.budget import amount
 from deputy.engine.history import raw
@@ -62,9 +64,12 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
         return ModelCallEnded(model=agent.model.name, error=out_of_budget(shortfall), budgets=ledger.uses(shortfall))
     text = _TurnProgress(turn)
     try:
-        async with agent.timer.timeout(turn.seconds):
-            async for event in agent.model.stream(turn.conversation, turn.toolset, turn.settings):
-                text.on_event(event)
+        stream = agent.model.stream(turn.conversation, turn.toolset, turn.settings)
+        async with agent.timer.timeout(turn.seconds), aclosing(stream):
+            async for event in stream:
+                if text.on_event(event):
+                    text.end_loop()
+                    break
     except ModelError as failure:
         text.fail(failure)
     except TimeoutError:
@@ -89,7 +94,9 @@ class _TurnProgress:
         """The text streamed in the current request."""
         # A secret may arrive in pieces, so the shown text lags behind by a possible prefix of one.
         self._shown = turn.agent.redactor.stream()
+        self._loop = LoopWatch()
         self.usage = Usage(requests=0)
+        self._is_final = turn.settings.tool_choice == "none"
         self._is_metered = is_metered(turn.agent.model)
         self._received = 0
         """Bytes received in the current request."""
@@ -98,13 +105,15 @@ class _TurnProgress:
         self._window: int | None = None
         self.error: Error | None = None
 
-    def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> None:
+    def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> bool:
+        """Fold the next event; True if the model writes the same text again and again."""
         label = self._agent.label
         match event:
             case TextDelta(text=text):
                 self._received += text_size(text)
                 self._words.append(text)
                 self._show(self._shown.feed(text))
+                return self._loop.feed(text)
             case ThinkingDelta(text=text):
                 self._received += text_size(text)
                 self._show_thinking(text_size(text))
@@ -116,11 +125,19 @@ class _TurnProgress:
                 if self._received:
                     self.charge_unreported()
                 self._words.clear()
+                self._loop = LoopWatch()
                 self._agent.emit(retry_progress(label, event))
             case Stop():
                 # Flush the text that the redactor held back, without trailing whitespace.
                 self._show(self._shown.flush().rstrip())
                 self._stop = event
+        return False
+
+    def end_loop(self) -> None:
+        """Stop a turn that repeats itself; the repeated text is kept once."""
+        self.charge_unreported()
+        self._words = [without_loop("".join(self._words))]
+        self.error = repeats_text(self._agent.model.name)
 
     def _charge(self, used: TokenUsage) -> None:
         """Add the usage of one request: as reported if plausible, else our estimate."""
@@ -186,20 +203,25 @@ class _TurnProgress:
 
     def _salvaged(self, stop: Stop) -> AssistantMessage:
         key = self._turn.settings.idempotency_key or ""
-        # A final turn has no tools, and a message that was cut is continued.
+        if self._is_final:
+            # The tools are only there for the provider's cache.
+            parts = tuple(part for part in stop.message.parts if not isinstance(part, ToolCall))
+            return structs.replace(stop.message, parts=parts)
+        # A message that was cut is continued.
         can_call = len(self._turn.toolset) and stop.reason == "end"
         return salvage(stop.message, self._agent, key.replace(":", "-")) if can_call else stop.message
 
     def ended(self) -> ModelCallEnded:
         stop = self._stop
         message = None if stop is None else self._salvaged(stop)
+        is_salvaged = stop is not None and message is not stop.message and not self._is_final
         return ModelCallEnded(
             model=self._agent.model.name,
             usage=self.usage,
             error=self.error,
             message=self._message() if message is None else raw(message),
             stop="" if stop is None else stop.reason,
-            salvaged="" if stop is None or message is stop.message else stop.message.text,
+            salvaged="" if stop is None or not is_salvaged else stop.message.text,
             window=self._window,
             budgets=self._agent.ledger.uses(),
             context_tokens=self.usage.input + self.usage.output if self.usage.input else self._turn.tokens,

@@ -19,5 +19,7 @@ def wrap_untrusted(text: str, source: str, random_string: Callable[[str, int], s
 
 
 def unwrap_untrusted(content: str) -> str:
-    """The text between the markers, which differ each time."""
-    return content.partition("\n")[2].rpartition("\n")[0] if content.startswith(_OPENING) else content
+    """The text between the markers, which differ each time; of our own words with data after them, the words."""
+    if content.startswith(_OPENING):
+        return content.partition("\n")[2].rpartition("\n")[0]
+    return content.partition(f"\n{_OPENING}")[0]

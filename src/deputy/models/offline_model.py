@@ -75,7 +75,8 @@ class OfflineModel:
         self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """The next turn: search, read, note, or report."""
-        text, calls = _turn(conversation.messages, {tool.name for tool in tools.items})
+        offered = set[str]() if settings.tool_choice == "none" else {tool.name for tool in tools.items}
+        text, calls = _turn(conversation.messages, offered)
         for line in text.splitlines(keepends=True):
             yield TextDelta(line)
         parts: list[Part] = [Text(text=text)] if text else []
@@ -318,5 +319,5 @@ def _own_lines(asked: str) -> Iterator[str]:
             end = "" if line == end else end
         elif line.startswith(_DATA) and line.endswith(_IS_DATA):
             end = f"[end of data {line.removesuffix(_IS_DATA).rpartition(' ')[2]}]"
-        elif not line.startswith(_OWN_LINES):
+        elif not line.startswith((*_OWN_LINES, prompt("delegation_context").partition("{")[0])):
             yield line

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 from deputy.core.conversation import RetryNotice
-from deputy.core.model_errors import BadRequest, ModelError, Overloaded, RateLimited
+from deputy.core.model_errors import BadRequest, EmptyReply, ModelError, Overloaded, RateLimited
 from deputy.engine.ports.model import is_metered
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ class RetryingModel:
                 if is_throttle:
                     await self._limiter.throttled(started, wait)
                 most = policy.attempts_when_limited if isinstance(error, RateLimited) else policy.attempts
-                if not error.retryable or attempt >= most or wait > wait_seconds:
+                # The same request is likely to be answered with nothing again: the loop asks in other words.
+                is_final = isinstance(error, EmptyReply) or not error.retryable
+                if is_final or attempt >= most or wait > wait_seconds:
                     raise
             finally:
                 self._limiter.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, structs
 
 from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.fallback import ONLY_A_PERSON, is_script
@@ -14,7 +14,7 @@ from deputy.core.guard import Policy
 from deputy.core.outcome import Rejected
 from deputy.core.results import results_dict, results_markdown
 from deputy.core.task import HANDING_ON, DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
-from deputy.core.tool_arguments import arguments_schema
+from deputy.core.tool_arguments import arguments_schema, short_schema
 from deputy.core.visible_text import visible_json
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.fanout import fan_out, ids_key
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 _DENIED = "The person did not approve this. Nothing was started and nothing was spent."
+_FOR_PROGRAMS = ("max_output_tokens", "return_format", "return", "without_asking")
 _NO_APPROVER = "Starting subagents needs approval, and no person can be asked here. Nothing was started."
 
 
@@ -70,7 +71,7 @@ class DelegateTool:
         """The schema of its arguments, with the names of the available agents."""
         if self._schema is None:
             names = () if self._agents is None else self._agents.names()
-            self._schema = _naming(names) if names else arguments_schema(DelegateArguments)
+            self._schema = _naming(names) if names else short_schema(arguments_schema(DelegateArguments), _FOR_PROGRAMS)
         return self._schema
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
@@ -237,9 +238,9 @@ def _below(routing: Routing) -> Routing:
 
 def _naming(names: Sequence[str]) -> dict[str, Any]:
     """The schema with the agents' names in the description of `agent`."""
-    schema: dict[str, Any] = json.decode(json.encode(arguments_schema(DelegateArguments)))
+    schema = short_schema(arguments_schema(DelegateArguments), _FOR_PROGRAMS)
     agent = schema["properties"]["tasks"]["items"]["properties"]["agent"]
-    agent["description"] = f"{agent['description']} There are: {', '.join(names)}."
+    agent["description"] = f"{agent['description']} Agents: {', '.join(names)}."
     return schema
 
 

@@ -22,10 +22,10 @@ _LINES_NAMED = 10
 
 
 class _EditArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
-    old: Annotated[str, Meta(min_length=1, max_length=LARGEST_BYTES, description="The text to replace, exactly.")]
-    new: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The new text.")]
-    replace_all: Annotated[bool, Meta(description="Replace every occurrence, not only one.")] = False
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    old: Annotated[str, Meta(min_length=1, max_length=LARGEST_BYTES)]
+    new: Annotated[str, Meta(max_length=LARGEST_BYTES)]
+    replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
 
 
 def edit_tool(workspace: Workspace) -> StructTool[_EditArguments]:

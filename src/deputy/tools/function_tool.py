@@ -10,7 +10,7 @@ from msgspec import Struct, defstruct, json
 
 from deputy.core.errors import UsageError
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.struct_tool import read_arguments, schema_of
+from deputy.tools.struct_tool import read_arguments
 from deputy.tools.tool_text import ToolError, cut
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FunctionTool(Generic[_P, _R]):
         self._function = function
         self._as_tool = cast("Callable[..., Any]", function)
         self._arguments = _arguments_of(function)
-        self.schema = schema_of(self._arguments)
+        self.schema = _schema_of(self._arguments)
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function itself."""
@@ -105,7 +105,15 @@ def _arguments_of(function: Callable[..., Any]) -> type[Struct]:
         fields.append(known if parameter.default is parameter.empty else (*known, parameter.default))
     try:
         made = defstruct(f"{name}_arguments", fields, kw_only=True, frozen=True, forbid_unknown_fields=True)
-        schema_of(made)
+        _schema_of(made)
     except (TypeError, ValueError) as error:
         raise UsageError("tool", name, f"its arguments have no JSON Schema: {error}") from error
     return made
+
+
+def _schema_of(wanted: type[Struct]) -> dict[str, Any]:
+    """The JSON Schema of an argument type, without title and description."""
+    _, definitions = json.schema_components((wanted,), ref_template="#/$defs/{name}")
+    schema: dict[str, Any] = definitions.pop(wanted.__name__)
+    kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return {**kept, "$defs": definitions} if definitions else kept

@@ -11,7 +11,8 @@ from msgspec import Meta
 from deputy.processes.child_process import interruptible
 from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
-from deputy.tools.tool_text import ToolError, shown_path
+from deputy.tools.tool_text import NotThere, ToolError, shown_path
+from deputy.tools.what_exists import instead_of, listing
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext, ToolOutput
@@ -22,10 +23,10 @@ _MOST_FILES = 2000
 
 
 class _GlobArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="Such as `*.py` or `src/**/*.md`.")]
-    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to look in.")] = "."
-    include_ignored: Annotated[bool, Meta(description="Also show files that .gitignore excludes.")] = False
-    limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
+    pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="A glob, from `path` on.")]
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="A folder; default: all.")] = "."
+    include_ignored: Annotated[bool, Meta(description="Files that .gitignore excludes too.")] = False
+    limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="How many files.")] = 200
 
 
 def glob_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[_GlobArguments]:
@@ -34,7 +35,10 @@ def glob_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[_G
 
     async def execute(arguments: _GlobArguments, context: ToolContext) -> ToolOutput:
         async with slots or nullcontext():
-            return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
+            try:
+                return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
+            except NotThere as missing:
+                raise await instead_of(workspace, arguments.path, missing) from missing
 
     return StructTool("Glob", _GlobArguments, traits, execute)
 
@@ -49,7 +53,9 @@ def _list(workspace: Workspace, arguments: _GlobArguments, output_bytes: int, st
 
     # Search the whole folder and drop paths outside the grant: ripgrep matches no glob against a single file.
     found = search(workspace.whole(), arguments.path, _options(arguments, workspace), arguments.limit, collect, stop)
-    return found.shown(output_bytes, "narrow the pattern or the path", "No files match.")
+    nothing = "" if found.lines else listing(workspace, arguments.path, stop)
+    nothing = f"No files match. There are:\n{nothing}" if nothing else "No files match."
+    return found.shown(output_bytes, "narrow the pattern or the path", nothing)
 
 
 def _options(arguments: _GlobArguments, workspace: Workspace) -> list[str]:

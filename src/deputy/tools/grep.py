@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import DecodeError, Meta, Struct
+from msgspec import DecodeError, Meta, Struct, structs
 from msgspec.json import Decoder
 
 from deputy.processes.child_process import interruptible
-from deputy.tools.ripgrep import SEARCH_SECONDS, Collector, FoundPaths, search
+from deputy.tools.ripgrep import SEARCH_SECONDS, Collector, FoundPaths, SearchOutput, search
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
-from deputy.tools.tool_text import ToolError
+from deputy.tools.tool_text import NotThere, ToolError, shown_path
+from deputy.tools.what_exists import instead_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deputy.engine.ports import ToolContext, ToolOutput
     from deputy.processes.child_process import Slots, StopSignal
     from deputy.tools.workspace import Workspace
 
 _MOST_MATCHES = 1000
+_ELSEWHERE = 10
+"""How many files are named that match, where the searched file or folder does not."""
 _LINE_BYTES = 400
 _RECORD_BYTES = 1024 * 1024
+_WORDS = re.compile(r"\w+")
+_SHORT_WORD = 2
 _BOUNDS = ("--regex-size-limit=10M", "--dfa-size-limit=10M", "--max-filesize=16M")
 
 
 class _GrepArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(min_length=1, max_length=4096, description="A regular expression (Rust syntax).")]
-    path: Annotated[str, Meta(min_length=1, max_length=4096, description="A directory or file to search.")] = "."
-    glob: Annotated[str, Meta(max_length=1024, description="Only files like this, such as `*.py`.")] = ""
-    output: Annotated[Literal["lines", "files"], Meta(description="Matching lines, or only the files.")] = "lines"
-    context: Annotated[int, Meta(ge=0, le=20, description="Lines to show around each match.")] = 0
+    pattern: Annotated[str, Meta(min_length=1, max_length=4096, description="A regular expression (ripgrep).")]
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="A folder or file; default: all.")] = "."
+    glob: Annotated[str, Meta(max_length=1024, description="Only files whose names match.")] = ""
+    output: Annotated[Literal["lines", "files"], Meta(description="Show lines, or only file names.")] = "lines"
+    context: Annotated[int, Meta(ge=0, le=20, description="Lines around each match.")] = 0
     ignore_case: bool = False
-    literal: Annotated[bool, Meta(description="Take the pattern as plain text.")] = False
-    include_ignored: Annotated[bool, Meta(description="Also search files that .gitignore excludes.")] = False
-    limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
+    literal: Annotated[bool, Meta(description="The pattern is plain text.")] = False
+    include_ignored: Annotated[bool, Meta(description="Search excluded files too.")] = False
+    limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="How many matches.")] = 100
 
 
 def grep_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[_GrepArguments]:
@@ -44,15 +52,39 @@ def grep_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[_G
 
     async def execute(arguments: _GrepArguments, context: ToolContext) -> ToolOutput:
         async with slots or nullcontext():
-            return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
+            try:
+                return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
+            except NotThere as missing:
+                raise await instead_of(workspace, arguments.path, missing) from missing
 
     return StructTool("Grep", _GrepArguments, traits, execute)
 
 
 def _search(workspace: Workspace, arguments: _GrepArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
-    collect = partial(_FoundLines if arguments.output == "lines" else FoundPaths, workspace)
-    found = search(workspace, arguments.path, _options(arguments), arguments.limit, collect, stop)
+    found = SearchOutput([], [])
+    for wanted, words in _attempts(arguments):
+        collect = partial(_FoundLines if wanted.output == "lines" else FoundPaths, workspace)
+        found = search(workspace, wanted.path, _options(wanted), wanted.limit, collect, stop)
+        if found.lines or found.notes:
+            if words:
+                found.lines.insert(0, words)
+            break
     return found.shown(output_bytes, "narrow the pattern, the path or the glob", "No matches.")
+
+
+def _attempts(arguments: _GrepArguments) -> Iterator[tuple[_GrepArguments, str]]:
+    """The search, then wider ones if it finds nothing, each with what it is."""
+    yield arguments, ""
+    if not arguments.ignore_case:
+        yield structs.replace(arguments, ignore_case=True), "Matches if case is ignored:"
+    words = [word for word in _WORDS.findall(arguments.pattern) if len(word) > _SHORT_WORD]
+    if " " in arguments.pattern and words:
+        any_word = structs.replace(arguments, pattern="|".join(words), literal=False, ignore_case=True)
+        yield any_word, "No line has all of this. Lines with one of the words:"
+    if arguments.path != "." or arguments.glob:
+        elsewhere = structs.replace(arguments, path=".", glob="", output="files", ignore_case=True, limit=_ELSEWHERE)
+        where = " ".join(filter(None, (shown_path(arguments.path), arguments.glob)))
+        yield elsewhere, f"No matches in {where}. There are matches in these files:"
 
 
 def _options(arguments: _GrepArguments) -> list[str]:

@@ -12,7 +12,8 @@ from msgspec import Meta
 
 from deputy.engine.ports import ToolOutput
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
-from deputy.tools.tool_text import shown_path
+from deputy.tools.tool_text import NotThere, shown_path
+from deputy.tools.what_exists import instead_of
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
@@ -30,9 +31,9 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 
 
 class _ReadArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
-    offset: Annotated[int, Meta(ge=1, le=10**9, description="The first line to read; lines count from 1.")] = 1
-    limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="How many lines to read.")] = _MOST_LINES
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file.")]
+    offset: Annotated[int, Meta(ge=1, le=10**9, description="The first line; the top is 1.")] = 1
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="How many lines.")] = _MOST_LINES
 
 
 def read_tool(workspace: Workspace) -> StructTool[_ReadArguments]:
@@ -41,7 +42,13 @@ def read_tool(workspace: Workspace) -> StructTool[_ReadArguments]:
     async def execute(arguments: _ReadArguments, context: ToolContext) -> ToolOutput:
         found = workspace.read_small(arguments.path)
         if found is None:
-            return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
+            try:
+                return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
+            except NotThere as missing:
+                error = await instead_of(workspace, arguments.path, missing)
+                if not missing.is_folder:
+                    raise error from missing
+                return ToolOutput(text="\n".join(filter(None, (str(error), error.data))))
         path, content = found
         shown = _shown_whole(content, arguments, context.output_bytes)
         if shown is not None:

@@ -36,9 +36,9 @@ _LAST_WORDS_SECONDS = 1.0
 
 
 class _RunArguments(Arguments, frozen=True):
-    command: Annotated[str, Meta(min_length=1, max_length=100_000, description="The command, for the shell.")]
-    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to run it in.")] = "."
-    seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS, description="The timeout in seconds.")] | None = None
+    command: Annotated[str, Meta(min_length=1, max_length=100_000, description="For the shell.")]
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The folder to run it in.")] = "."
+    seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS, description="The time limit.")] | None = None
 
 
 def run_tool(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from functools import cache
 from itertools import islice
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Struct, structs
 
 from deputy.core.approval import call_parts
-from deputy.core.request import READ_ONLY_TOOLS
+from deputy.core.request import READ_ONLY_TOOLS, WEB_TOOLS
+from deputy.core.tool_arguments import arguments_schema, short_schema
 from deputy.engine.ports import Preview, ToolOutput, ToolTraits
 from deputy.tools.tool_text import ToolError
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext, ToolContext
 
 _MOST_PROBLEMS = 50
+_MOST_NAMED = 5
+_WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 
 class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,12 +81,20 @@ class StructTool(Generic[_Arguments]):
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Execute a call; a failure becomes an error output."""
+        note = ""
         try:
-            return await self._execute(read_arguments(arguments, self._arguments), context)
+            if self.traits.reads_only:
+                arguments, note = tolerated(arguments, self._arguments)
+            output = await self._execute(read_arguments(arguments, self._arguments), context)
         except ToolError as error:
-            return ToolOutput(text=str(error), is_error=True)
+            output = self._failed(str(error), error.data)
         except OSError as error:
-            return ToolOutput(text=f"{self.name} failed: {error.strerror or error}.", is_error=True)
+            output = self._failed(f"{self.name} failed: {error.strerror or error}.")
+        return structs.replace(output, text=f"{output.text}\n{note}") if note else output
+
+    def _failed(self, text: str, data: str = "") -> ToolOutput:
+        # An error of the web quotes a server.
+        return ToolOutput(text=text, is_error=True, is_our_own=self.name not in WEB_TOOLS, data=data)
 
 
 class StructFlowTool(ABC, Generic[_Arguments]):
@@ -134,6 +146,40 @@ def traits_of(tool: str, risk: Risk, seconds: float, *, is_local: bool = False) 
     )
 
 
+def tolerated(given: Mapping[str, Any], wanted: type[Struct]) -> tuple[dict[str, Any], str]:
+    """Arguments of a reading tool with harmless mistakes corrected, and a note about unknown fields.
+
+    A number is brought into its bounds, and a number or a truth written as text is read; an absent value may be null
+    or empty; an unknown field is ignored.
+    """
+    fields, schema = _fields(wanted), arguments_schema(wanted)["properties"]
+    unknown = [name for name in given if name not in fields]
+    kept = {
+        name: _in_bounds(value, schema[name])
+        for name, value in given.items()
+        if name in fields and not (value in (None, "") and name not in _required(wanted))
+    }
+    ignored = ", ".join(f"{name!r:.40}" for name in unknown[:_MOST_NAMED])
+    return kept, f"[{ignored}: unknown, ignored; the fields are {', '.join(fields)}]" if unknown else ""
+
+
+@cache
+def _required(wanted: type[Struct]) -> frozenset[str]:
+    return frozenset(name for name, field in _fields(wanted).items() if field.required)
+
+
+def _in_bounds(value: Any, schema: Mapping[str, Any]) -> Any:
+    kind = schema.get("type")
+    if isinstance(value, str) and kind in ("integer", "boolean"):
+        plain = value.strip().lower()
+        value = {"true": True, "false": False}.get(plain, int(plain) if _WHOLE.fullmatch(plain) else value)
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if kind == "integer" and type(value) is int:
+        return min(max(value, schema.get("minimum", value)), schema.get("maximum", value))
+    return value
+
+
 def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Arguments:
     """Convert the arguments; the error names every field that is unknown, missing or wrong."""
     try:
@@ -147,11 +193,8 @@ def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Argum
 
 @cache
 def schema_of(wanted: type[Struct]) -> dict[str, Any]:
-    """The JSON Schema of an argument type, without title and description."""
-    _, definitions = msgspec.json.schema_components((wanted,), ref_template="#/$defs/{name}")
-    schema: dict[str, Any] = definitions.pop(wanted.__name__)
-    kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
-    return {**kept, "$defs": definitions} if definitions else kept
+    """The JSON Schema of an argument type, as models get it."""
+    return short_schema(arguments_schema(wanted))
 
 
 def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deputy.core.subtask.subtask_request import SUBTASK_SCHEMA, read_continuation
+from deputy.core.tool_arguments import short_schema
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.engine.subtasks import answer
 from deputy.tools.struct_tool import described
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
+_FOR_PROGRAMS = ("subtype", "max_depth", "template_hints", "accumulation_format")
+
 
 class SubtaskTool:
     """One call is one continuation: the task continues when its subtasks have ended."""
@@ -21,7 +24,7 @@ class SubtaskTool:
     name = "Subtask"
     is_granted = True
     traits = ToolTraits(reads_only=False, repeatable=False, needs_approval=True, risk="medium")
-    schema: dict[str, Any] = SUBTASK_SCHEMA
+    schema: dict[str, Any] = short_schema(SUBTASK_SCHEMA, _FOR_PROGRAMS)
 
     @property
     def description(self) -> str:

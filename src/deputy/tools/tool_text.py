@@ -11,7 +11,19 @@ _NAME_LETTERS = frozenset(ascii_letters + digits + "_-")
 
 
 class ToolError(DeputyError):
-    """A tool call failed or was refused; the model gets the message."""
+    """A tool call failed or was refused; the model gets the message, and `data` as untrusted text after it."""
+
+    def __init__(self, message: str, data: str = "") -> None:
+        super().__init__(message)
+        self.data = data
+
+
+class NotThere(ToolError):
+    """A path does not exist, or is a folder where a file is needed."""
+
+    def __init__(self, message: str, *, is_folder: bool = False) -> None:
+        super().__init__(message)
+        self.is_folder = is_folder
 
 
 def cut(text: str, limit_bytes: int, remedy: str = "") -> str:

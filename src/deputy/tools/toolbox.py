@@ -40,8 +40,8 @@ class Toolbox:
         self._withheld = every.keys() - self._granted.keys()
 
     def definitions(self) -> tuple[Tool, ...]:
-        """The granted tools, in order."""
-        return tuple(self._granted.values())
+        """The granted tools that models may choose from, in order."""
+        return tuple(tool for tool in self._granted.values() if tool.traits.is_offered)
 
     def find(self, name: str) -> Tool | None:
         """The granted tool of this name, if any."""
@@ -57,13 +57,15 @@ class Toolbox:
             async with self._timer.timeout(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)
         except TimeoutError:
-            return ToolOutput(text=f"{name} was stopped after its limit of {limit:g} s.", is_error=True)
+            text = f"{name} was stopped after its limit of {limit:g} s."
+            return ToolOutput(text=text, is_error=True, is_our_own=True)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Our task was not cancelled, so something inside the tool was.
-            return ToolOutput(text=f"{name} failed: an operation that it waited for was cancelled.", is_error=True)
+            text = f"{name} failed: an operation that it waited for was cancelled."
+            return ToolOutput(text=text, is_error=True, is_our_own=True)
 
     def _refusal(self, name: str, held: Sequence[str]) -> ToolOutput:
         reason = "is not granted" if name in self._withheld else "does not exist"

@@ -47,7 +47,7 @@ _CHARSETS = frozenset({
 
 
 class _WebFetchArguments(Arguments, frozen=True):
-    url: Annotated[str, Meta(min_length=1, max_length=4096, description="An http or https URL.")]
+    url: Annotated[str, Meta(min_length=1, max_length=4096, description="http or https.")]
     offset: Annotated[int, Meta(ge=0, le=10**8, description="The first character to show.")] = 0
 
 

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from deputy.engine.ports import ToolOutput
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
@@ -45,7 +45,7 @@ class _WebSearchArguments(Arguments, frozen=True):
 
 
 def web_search_tool(provider: SearchProvider | None) -> StructTool[_WebSearchArguments]:
-    """Make the tool WebSearch; without a provider it fails and says what to configure."""
+    """Make the tool WebSearch; without a provider models do not get it, and a call says what to configure."""
 
     async def execute(arguments: _WebSearchArguments, context: ToolContext) -> ToolOutput:
         if provider is None:
@@ -54,7 +54,8 @@ def web_search_tool(provider: SearchProvider | None) -> StructTool[_WebSearchArg
         listed = "\n\n".join(_listed(number, hit) for number, hit in enumerate(hits[: arguments.count], 1))
         return ToolOutput(text=cut(listed, context.output_bytes) or "No results.")
 
-    return StructTool("WebSearch", _WebSearchArguments, traits_of("WebSearch", "low", 30), execute)
+    traits = structs.replace(traits_of("WebSearch", "low", 30), is_offered=provider is not None)
+    return StructTool("WebSearch", _WebSearchArguments, traits, execute)
 
 
 def _listed(number: int, hit: SearchResult) -> str:

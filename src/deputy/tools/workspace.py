@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from deputy.core.request import Grant
 from deputy.tools.secret_files import is_unwritable, is_withheld
-from deputy.tools.tool_text import ToolError, shown_path
+from deputy.tools.tool_text import NotThere, ToolError, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -60,10 +60,11 @@ class WorkspacePath:
     def expect_file(self) -> os.stat_result:
         """The status of the regular file here; the error names what is there instead."""
         if self.status is None:
-            raise ToolError(f"{shown_path(self.path)} does not exist.")
+            raise NotThere(f"{shown_path(self.path)} does not exist.")
+        if stat.S_ISDIR(self.status.st_mode):
+            raise NotThere(f"{shown_path(self.path)} is a directory, not a file.", is_folder=True)
         if not stat.S_ISREG(self.status.st_mode):
-            remedy = "; use Glob to see what is in it" if stat.S_ISDIR(self.status.st_mode) else ""
-            raise ToolError(f"{shown_path(self.path)} is {_kind(self.status.st_mode)}, not a file{remedy}.")
+            raise ToolError(f"{shown_path(self.path)} is {_kind(self.status.st_mode)}, not a file.")
         return self.status
 
     def parts_of(self, name: bytes) -> tuple[str, ...]:
@@ -297,7 +298,6 @@ def _opened(directory: str) -> Generator[int]:
 
 def _kind(mode: int) -> str:
     kinds = {
-        stat.S_IFDIR: "a directory",
         stat.S_IFLNK: "a symlink",
         stat.S_IFIFO: "a FIFO",
         stat.S_IFSOCK: "a socket",
@@ -355,6 +355,8 @@ def _shown_path(path: str) -> Generator[None]:
     """Turn an OSError into a ToolError with the path as the agent wrote it."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise NotThere(f"{shown_path(path)} does not exist.") from error
     except OSError as error:
         raise ToolError(f"{shown_path(path)}: {error.strerror or error}.") from error
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class _WriteArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
-    content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The whole content of the file.")]
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The whole file.")]
 
 
 def write_tool(workspace: Workspace) -> StructTool[_WriteArguments]:

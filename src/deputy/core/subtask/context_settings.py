@@ -81,23 +81,22 @@ def resolve_settings(subtype: str, layers: Iterable[PartialContextSettings]) -> 
 
 SETTINGS_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "What is passed on. Default: nothing of your conversation, and matching files as fresh context.",
+    "description": "What the subtask sees; default: matching files.",
     "properties": {
         "inherit_context": {
             "type": "string",
             "enum": ["full", "subset", "none"],
-            "description": "Your conversation: all messages, the messages relevant to the request, or none.",
+            "description": "Messages of your conversation.",
         },
-        "accumulate_data": {"type": "boolean", "description": "Whether to pass the results of your earlier subtasks."},
+        "accumulate_data": {"type": "boolean", "description": "Results of your earlier subtasks."},
         "accumulation_format": {
             "type": "string",
             "enum": ["notes_only", "full_output"],
-            "description": "Pass only the notes of those results, or the full output.",
         },
         "fresh_context": {
             "type": "string",
             "enum": ["enabled", "disabled"],
-            "description": "Whether to pass matching files; only with inherit_context none.",
+            "description": "Matching files, with inherit_context none.",
         },
     },
     "additionalProperties": False,

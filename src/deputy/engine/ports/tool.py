@@ -36,6 +36,8 @@ class ToolTraits(Struct, frozen=True, kw_only=True):
     risk: Risk = "high"
     limit_seconds: float = TOOL_SECONDS
     """The timeout of a call; until then it counts as activity."""
+    is_offered: bool = True
+    """Whether models get its definition; a call of another tool only says what is missing."""
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
@@ -67,6 +69,10 @@ class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     """Why it failed, for views, where the text begins with something else."""
     changed: tuple[str, ...] = ()
+    is_our_own: bool = False
+    """Whether the text is words of Deputy, such as an error; any other text is untrusted data."""
+    data: str = ""
+    """Untrusted data after words of our own, such as the names of the files that exist."""
     trace: str = ""
     """The stack trace of an exception, for the error log; the model does not get it."""
 

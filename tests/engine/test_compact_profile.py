@@ -1,0 +1,131 @@
+"""Small local models get a short prompt, a listing and few tools, and are held to what they have read."""
+
+import pytest
+from tests.support.house import House
+from tests.support.scripts import call, turn
+
+from deputy.core.outcome import Completed, Failed, Partial
+from deputy.core.task import Task
+from deputy.models.catalog import read_catalog
+from deputy.models.factory import ModelFactory
+from deputy.testing import ProviderServer
+
+LOCAL = "llamacpp:small"
+TASK = Task(label="scout", prompt="Which port is set in config.toml?")
+
+
+@pytest.fixture
+def project(house: House) -> House:
+    (house.workspace / "config.toml").write_text("port = 8417\n")
+    return house
+
+
+def asked(provider: ProviderServer) -> list[dict]:
+    return [request.body for request in provider.asked]
+
+
+@pytest.mark.rule("prompt.compact")
+def test_a_local_model_gets_the_short_prompt_the_listing_and_two_tools(project: House):
+    with ProviderServer(turn("", call("Grep", pattern="PORT")), turn("It is 8417.")) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(TASK)
+    assert isinstance(outcome, Completed)
+    first, second = asked(provider)
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["Read", "Grep"]
+    fields = [list(tool["function"]["parameters"]["properties"]) for tool in first["tools"]]
+    assert fields == [["path", "offset"], ["pattern", "path"]]
+    system, task = (message["content"] for message in first["messages"])
+    assert system.startswith("You answer one task about the files of a project. Your tools: Read, Grep.")
+    assert task.startswith("Files of the project:\n[data from Glob ")
+    assert "config.toml\n" in task
+    assert task.endswith("Which port is set in config.toml?")
+    result = second["messages"][-1]["content"]
+    # The case of a word does not matter here, and the task is near when the model answers.
+    assert "config.toml:1:port = 8417" in result
+    assert result.endswith("The task is: Which port is set in config.toml?")
+
+
+@pytest.mark.rule("prompt.compact")
+def test_tools_that_a_task_names_are_offered(project: House):
+    with ProviderServer(turn("ok")) as provider:
+        project.use(provider, LOCAL)
+        project.one(Task(label="scout", prompt="Look.", tools=("Glob",)))
+    assert [tool["function"]["name"] for tool in asked(provider)[0]["tools"]] == ["Glob"]
+
+
+@pytest.mark.rule("prompt.compact")
+@pytest.mark.parametrize(
+    ("name", "override", "is_compact"),
+    [
+        ("ollama:m", {}, True),
+        ("ollama:m", {"ollama": {"models": {"m": {"profile": "full"}}}}, False),
+        ("groq:m", {}, False),
+        ("groq:m", {"groq": {"models": {"m": {"profile": "compact"}}}}, True),
+        ("groq:m", {"groq": {"models": {"m": {"window": 8192}}}}, True),
+        ("anthropic:claude-sonnet-4-5", {}, False),
+        ("offline:scout", {}, False),
+    ],
+)
+def test_local_models_and_small_windows_are_compact_unless_the_settings_say_otherwise(name, override, is_compact):
+    catalog = read_catalog({"providers": override})
+    assert ModelFactory(environ={}, catalog=catalog).is_compact(name) is is_compact
+
+
+@pytest.mark.rule("prompt.compact")
+def test_a_repeated_call_is_followed_by_a_turn_that_must_answer(project: House):
+    again = turn("", call("Grep", pattern="port"))
+    with ProviderServer(again, again, turn("It is 8417.")) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(TASK)
+    assert outcome.report == "It is 8417."
+    assert [body["tool_choice"] for body in asked(provider)] == ["auto", "auto", "none"]
+
+
+@pytest.mark.rule("honest.look")
+def test_a_report_without_a_look_is_nudged_once_and_then_partial(project: House):
+    with ProviderServer(turn("It is 80."), turn("It is 80.")) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(TASK)
+    assert isinstance(outcome, Partial)
+    assert (outcome.errors[0].code, outcome.report) == ("NOTHING_READ", "It is 80.")
+    assert "You have not looked at any file." in asked(provider)[1]["messages"][-1]["content"]
+
+
+@pytest.mark.rule("honest.look")
+def test_after_the_nudge_the_model_may_look_and_answer(project: House):
+    script = (turn("It is 80."), turn("", call("Read", path="config.toml")), turn("It is 8417."))
+    with ProviderServer(*script) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(TASK)
+    assert (outcome.status, outcome.report, outcome.warnings) == ("completed", "It is 8417.", ())
+
+
+@pytest.mark.rule("honest.look")
+def test_another_model_that_looks_at_nothing_ends_with_a_warning(project: House):
+    with ProviderServer(turn("It is 80."), turn("It is 80.")) as provider:
+        project.use(provider)
+        outcome = project.one(TASK)
+    assert outcome.status == "completed"
+    assert "looked at no file" in outcome.warnings[0]
+
+
+@pytest.mark.rule("honest.look")
+def test_a_task_about_something_else_or_with_its_files_needs_no_look(project: House):
+    tasks = (Task(label="a", prompt="What is a port?"), Task(label="b", prompt=TASK.prompt, context=("config.toml",)))
+    for task in tasks:
+        with ProviderServer(turn("A number.")) as provider:
+            project.use(provider, LOCAL)
+            assert project.one(task).status == "completed"
+
+
+@pytest.mark.rule("context.window")
+def test_a_first_request_that_does_not_fit_fails_with_the_numbers_and_the_option(project: House):
+    with ProviderServer(models=("small",), strict=False) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(Task(label="scout", prompt="word " * 4_000), window=4096)
+    assert isinstance(outcome, Failed)
+    error = outcome.errors[0]
+    assert error.code == "PROMPT_TOO_LONG"
+    assert "tokens; its context window has 4,096." in error.message
+    assert "Start llama-server with -c " in error.recommendation
+    assert not [request for request in provider.asked if request.path.endswith("/chat/completions")]
