@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from msgspec import json
 
+from deputy.interfaces.web.board import FIELDS
 from deputy.interfaces.web.web_server import ServedPage, WebOptions, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
+
+
+STATUS = FIELDS.index("status")
 
 
 class WebClient:
@@ -94,6 +98,8 @@ class Mirror:
         self.position: str = board["cursor"]
         self.rows = {row[0]: row for row in board["runs"]}
         self.waiting = {(one["run"], one["key"]): one for one in board["waiting"]}
+        self.doing = {run: doing[:2] for run, doing in board["doing"].items()}
+        """What each live run does, without the time."""
         self.is_reset = False
 
     def apply(self, event: str, position: str, data: Any) -> None:
@@ -101,6 +107,11 @@ class Mirror:
         match event:
             case "rows":
                 self.rows |= {row[0]: row for row in data["rows"]}
+                for row in data["rows"]:
+                    if row[STATUS] not in ("running", "waiting", "interrupted"):
+                        self.doing.pop(row[0], None)
+            case "doing":
+                self.doing |= {run: doing[:2] for run, doing in data.items()}
             case "waiting":
                 if "all" in data:
                     self.waiting.clear()

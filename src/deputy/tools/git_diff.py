@@ -61,24 +61,29 @@ class DiffPlace(Struct, frozen=True, kw_only=True):
 
 def find_place(worktree: str, repository: str, base: str, branch: str) -> DiffPlace:
     """The place of the changes."""
-    is_worktree = Path(worktree).is_dir()
+    is_worktree = bool(worktree) and Path(worktree).is_dir()
     return DiffPlace(folder=worktree if is_worktree else repository, base=base, branch=branch, is_worktree=is_worktree)
 
 
 def changed_files(place: DiffPlace, environ: Mapping[str, str]) -> RunDiff:
     """The changed files."""
-    rows = _git(place, environ, "diff", "--numstat", "-z", *_SAFE, *_range(place)).split("\0")
-    found = [_file(row) for row in rows if row.count("\t") == 2]
+    found = _all_files(place, environ)
     listed = tuple(found[:MOST_FILES])
     return RunDiff(branch=place.branch, base=place.base, files=listed, more=len(found) - len(listed))
 
 
 def patch_of(place: DiffPlace, environ: Mapping[str, str], path: str) -> FilePatch:
-    """The patch of one changed file; empty if the file is withheld."""
-    if is_withheld(path.split("/")):
+    """The patch of one changed file; empty if the file is withheld, or is none of them."""
+    # A folder would bring files with it that are withheld.
+    if not any(file.path == path and not file.is_withheld for file in _all_files(place, environ)):
         return FilePatch(path=path, patch="")
     found = _git(place, environ, "--literal-pathspecs", "diff", *_SAFE, *_range(place), "--", path)
     return FilePatch(path=path, patch=found[:MOST_PATCH], is_cut=len(found) > MOST_PATCH)
+
+
+def _all_files(place: DiffPlace, environ: Mapping[str, str]) -> list[ChangedFile]:
+    rows = _git(place, environ, "diff", "--numstat", "-z", *_SAFE, *_range(place)).split("\0")
+    return [_file(row) for row in rows if row.count("\t") >= 2]
 
 
 def _range(place: DiffPlace) -> tuple[str, ...]:
@@ -86,7 +91,7 @@ def _range(place: DiffPlace) -> tuple[str, ...]:
 
 
 def _file(row: str) -> ChangedFile:
-    added, removed, path = row.split("\t")
+    added, removed, path = row.split("\t", 2)
     return ChangedFile(
         path=path,
         added=int(added) if added.isdigit() else None,

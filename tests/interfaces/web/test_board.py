@@ -90,6 +90,7 @@ STEPS = st.lists(
                 "prune",
                 "look",
                 "look",
+                "lose",
                 "drop",
                 "reopen",
             ]
@@ -111,6 +112,11 @@ class OpenPage:
 
     def look(self) -> None:
         self._apply(self.board.look())
+
+    def look_and_lose(self) -> None:
+        """Lose the connection after the first frame of a look, and connect again."""
+        self._apply(self.board.look()[:1])
+        self.reconnect()
 
     def drop(self) -> None:
         """Lose the connection, or connect again."""
@@ -149,6 +155,8 @@ def test_a_page_equals_the_journal_after_any_interleaving(tmp_path_factory, step
                     match what:
                         case "look":
                             page.look()
+                        case "lose":
+                            page.look_and_lose()
                         case "drop":
                             page.drop()
                         case "reopen":
@@ -161,6 +169,25 @@ def test_a_page_equals_the_journal_after_any_interleaving(tmp_path_factory, step
                 fresh = Mirror(snapshot(home))
                 assert page.mirror.rows == fresh.rows
                 assert page.mirror.waiting == fresh.waiting
+                assert page.mirror.doing == fresh.doing
+
+    asyncio.run(main())
+
+
+def test_after_a_restart_of_the_server_a_page_sees_what_happened_without_a_record(tmp_path):
+    home = tmp_path / "home"
+
+    async def main():
+        async with SqliteJournal(home, fsync="off") as journal:
+            await journal.begin(ROOTS[0], opened(ROOTS[0]))
+            with SqliteQueries.open(home) as queries:
+                page = OpenPage(queries)
+                assert field(page.mirror.rows[ROOTS[0]], "status") == "running"
+        # The process has ended, which writes no record.
+        with SqliteQueries.open(home) as queries:
+            page.queries = queries
+            page.reopen("another")
+            assert field(page.mirror.rows[ROOTS[0]], "status") == "interrupted"
 
     asyncio.run(main())
 

@@ -254,6 +254,10 @@ def test_a_damaged_journal_is_read_and_not_written(house):
     async def main():
         async with open_page(house.home) as client:
             board = await client.get("/api/board")
+            answer = {"key": "x", "digest": "x", "approve": True}
+            for path, body in (("resume", {}), ("again", {}), ("pin", {}), ("answer", answer)):
+                assert (await client.post(f"/api/runs/{run}/{path}", body))[0] == 503, path
+            assert (await client.post("/api/cancel", {"ids": [run]}))[0] == 503
             return board, await client.get(f"/api/runs/{run}")
 
     board, whole = asyncio.run(main())

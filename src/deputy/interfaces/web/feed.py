@@ -167,6 +167,14 @@ class Feed:
         self._opened_at = float("-inf")
         self._is_asked = asyncio.Event()
 
+    @property
+    def problem(self) -> JournalProblem:
+        """Why the journal cannot be read, or only in part."""
+        damage = "" if self._board is None else self._board.queries.damage
+        if damage and self.thread.problem.state == "ok":
+            return JournalProblem("damaged", damage, "Run `deputy doctor --repair`.")
+        return self.thread.problem
+
     async def follow(self) -> None:
         """Look again and again, until cancelled."""
         while True:
@@ -240,11 +248,7 @@ class Feed:
     def _with_journal(self, body: bytes) -> bytes:
         from deputy import __version__
 
-        damage = "" if self._board is None else self._board.queries.damage
-        problem = self.thread.problem
-        if damage and problem.state == "ok":
-            problem = JournalProblem("damaged", damage, "Run `deputy doctor --repair`.")
-        head = {"version": __version__, "journal": problem._asdict(), "jobs": self._jobs.forms()}
+        head = {"version": __version__, "journal": self.problem._asdict(), "jobs": self._jobs.forms()}
         return b"%b,%b}" % (outgoing_json(head)[:-1], body)
 
     async def stream(self, after: str, runs: frozenset[str]) -> AsyncGenerator[list[Frame]]:

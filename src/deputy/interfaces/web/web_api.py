@@ -255,8 +255,7 @@ class WebApi:
         return state.workspace if found is None else found.workspace
 
     def _refuse_if_damaged(self) -> None:
-        problem = self._feed.thread.problem
-        if problem.state == "damaged":
+        if self._feed.problem.state == "damaged":
             raise StorageCorrupt(str(self._home), "the journal is damaged, so the page only reads it")
 
 

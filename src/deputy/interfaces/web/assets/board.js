@@ -211,7 +211,7 @@ export class BoardView {
       const at_ = store.doing.get(item.id);
       const shown = doingText(row, at_);
       const silent = isLive(row) ? store.now() - lastSign(row) : 0;
-      setText(doing, shown + (silent > 15 && row.status === 'running' && !now.has ? ` · silent ${duration(silent)}` : ''));
+      setText(doing, shown + (silent > 15 && row.status === 'running' && !store.children.has(item.id) ? ` · silent ${duration(silent)}` : ''));
       if (doing.className !== `c-doing ${at_?.[0] ?? ''}`) doing.className = `c-doing ${at_?.[0] ?? ''}`;
       setText(age, duration((row.ended_at ?? store.now()) - row.began_at));
       setText(input, (row.estimated ? '~' : '') + count(used.input));
