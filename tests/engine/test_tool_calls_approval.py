@@ -5,6 +5,7 @@ import hashlib
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -223,6 +224,49 @@ def test_a_directory_that_leads_elsewhere_since_is_asked_for_again(house: House)
 
     tried(house, (call("Run", command="touch made", path="link"),), swap)
     assert not list(house.workspace.rglob("made"))
+
+
+def _appear(root: Path) -> None:
+    (root / "d/a.txt").write_text("other\n")
+
+
+def _lead_out(root: Path) -> None:
+    (root / "d").rename(root / "moved")
+    (root / "d").symlink_to("other")
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize("change", [_appear, _lead_out])
+def test_a_new_file_whose_place_changed_since_is_asked_for_again(house: House, change):
+    for name in ("d", "other"):
+        (house.workspace / name).mkdir()
+
+    async def swap(asked: AskingRun) -> None:
+        first = await asked.now()
+        assert shown(first)["file"] == "new"
+        change(house.workspace)
+        await asked.answer(first)
+        await asked.answer(await asked.now(after=first.key), "no")
+        await asked.end()
+
+    tried(house, (call("Write", path="d/a.txt", content="new\n"),), swap)
+    assert not [path for path in house.workspace.rglob("a.txt") if path.read_text() != "other\n"]
+
+
+@pytest.mark.rule("approve.exact")
+def test_of_two_writes_of_a_turn_the_second_shows_what_the_first_wrote(house: House):
+    async def go(asked: AskingRun) -> PendingApproval:
+        first = await asked.now()
+        await asked.answer(first)
+        second = await asked.now(after=first.key)
+        await asked.answer(second, "no")
+        await asked.end()
+        return second
+
+    calls = [call("Write", path="a.txt", content=f"{word}\n") for word in ("one", "two")]
+    second = tried(house, tuple(calls), go)
+    assert shown(second)["diff"].splitlines()[1:] == ["-one", "+two"]
+    assert (house.workspace / "a.txt").read_text() == "one\n"
 
 
 @pytest.mark.rule("approve.exact")
