@@ -325,6 +325,56 @@ def test_after_the_server_was_away_the_page_equals_the_journal(tab, pages):
     assert runs
 
 
+@pytest.mark.skipif(not IS_FULL, reason="only in `make test-web`: it waits for 12 seconds")
+def test_a_stream_that_falls_asleep_is_opened_again(tab, pages, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.web.feed.BEAT_SECONDS", 1000.0)
+    pages.open()
+    one = tab()
+    opened = []
+    one.page.on("request", lambda request: opened.append(request.url) if "/api/follow" in request.url else None)
+    one.open()
+    before = len(opened)
+    one.page.wait_for_selector(".connection.offline, .connection.connecting", timeout=40_000, state="attached")
+    one.live()
+    assert len(opened) > before
+    pages.do(pages.busy.root("after the sleep"))
+    one.page.wait_for_selector("[role=treeitem]:has-text('after the sleep')")
+
+
+@pytest.mark.skipif(not IS_FULL, reason="only in `make test-web`")
+def test_every_status_on_the_page_is_one_that_the_journal_had(tab, pages):
+    """Samples while runs begin, ask and end: at rest the page, ps and the journal say the same."""
+    pages.open()
+    page = tab().open()
+    sampled = 0
+
+    async def some(number):
+        top, lease = await pages.busy.root(f"top {number}")
+        for at in range(6):
+            run, child = await pages.busy.child(top, lease, f"child {number}.{at}")
+            match (number + at) % 4:
+                case 0:
+                    await pages.busy.complete(run, child)
+                case 1:
+                    await pages.busy.fail(run, child)
+                case 2:
+                    await pages.busy.question(child, "Which?")
+                case _:
+                    await pages.busy.turns(child, 1)
+
+    number = 0
+    while sampled < 1000:
+        number += 1
+        pages.do(some(number))
+        page.wait_for_timeout(700)
+        with SqliteQueries.open(pages.home) as queries:
+            expected = {one.state.run: shown_status(one) for one in list_runs(queries, ended=10_000)}
+        script = "import('/assets/store.js').then(m => [...m.store.rows.values()].map(row => [row.id, row.status]))"
+        shown = dict(page.evaluate(script))
+        assert {run: expected[run] for run in shown} == shown
+        sampled += len(shown)
+
+
 def test_tabs_share_one_stream_and_another_takes_over(chromium, pages):
     pages.open()
     runs = pages.do(family(pages.busy))
@@ -490,16 +540,19 @@ PATHS = (
 )
 
 
-def test_no_page_scrolls_sideways_on_a_phone(tab, pages):
+@pytest.mark.parametrize("width", [360, 640])
+def test_no_page_scrolls_sideways_on_a_phone_or_at_twice_the_size(tab, pages, width):
+    if width == 640 and not IS_FULL:
+        pytest.skip("only in `make test-web`")
     pages.open()
     runs = pages.do(family(pages.busy))
-    one = tab(viewport={"width": 360, "height": 700})
+    one = tab(viewport={"width": width, "height": 700})
     page = one.open()
     for path in PATHS:
         page.goto(pages.page.url + path.format(**runs))
         one.live()
         page.wait_for_timeout(200)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 AXE_RUN = """
