@@ -178,6 +178,7 @@ def test_one_run_shows_its_result_turns_notes_records_and_why_it_stopped(tab, pa
     page.wait_for_selector("#record-5:has-text('I look at module 0.')")
     page.click("#record-5 button")
     page.wait_for_selector("#record-5 pre:has-text('src/module_0.py')")
+    assert page.url == f"{pages.page.url}/run/{runs['passwords']}/transcript#5"
     page.goto(f"{pages.page.url}/run/{runs['logging']}")
     page.wait_for_selector("text=Why it stopped: partial")
     assert "The time limit of 900 s was reached." in page.text_content(".why")

@@ -174,7 +174,7 @@ async function begin() {
   document.body.append(h('a.skip', {href: '#main'}, 'To the content'), top, offline, main, ...messagePlaces());
   connected();
   if (!hasToken()) { signIn(); return; }
-  for (let pause = 250; ; pause = Math.min(750, pause * 2)) {
+  for (let pause = 250; ; pause = Math.min(400, pause * 2)) {
     try {
       await store.load();
       break;

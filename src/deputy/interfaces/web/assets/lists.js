@@ -240,6 +240,8 @@ export class RecordList {
     }
     const body = h('div.body', h('p.quiet', 'Reading…'));
     this.open.set(seq, {height: 40, body});
+    // The address is now a link to this record.
+    history.replaceState(null, '', `#${seq}`);
     this.layout();
     this.soon();
     const content = this.bodies.get(seq) ?? (await get(`/api/runs/${this.run}/records?after=${seq - 1}&limit=1&bodies=1`)).heads[0]?.[5];

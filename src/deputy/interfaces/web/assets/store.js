@@ -119,7 +119,7 @@ export class Stream {
       }
       this.tell('offline');
       await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
-      pause = Math.min(pause * 2, 750);
+      pause = Math.min(pause * 2, 400);
     }
   }
 
