@@ -18,6 +18,10 @@ TEST = (
     ScriptedTurn(calls=(ScriptedCall(name="Read", arguments={"path": "notes.txt"}),)),
     ScriptedTurn(text=CODE_WORD),
 )
+ANSWER = (
+    ScriptedTurn(calls=(ScriptedCall(name="Grep", arguments={"pattern": "lamp"}),)),
+    ScriptedTurn(text="A project about lamps."),
+)
 
 
 def commands(page: str) -> list[list[str]]:
@@ -38,7 +42,7 @@ def test_the_commands_of_a_page_work_one_after_another(house, page):
     models = ("qwen3", "model", "Qwen/Qwen3-8B")
     asked: list[str] = []
     for arguments in commands(page):
-        turns = TEST if arguments[0] == "init" else (ScriptedTurn(text="A project about lamps."),)
+        turns = TEST if arguments[0] == "init" else ANSWER
         with ProviderServer(*turns, models=models, strict=arguments[0] != "models") as server:
             env = {name: server.environ[name] for name in (f"{one}_BASE_URL" for one in LOCAL)}
             config = Path(house.env["HOME"]) / ".config/deputy/config.toml"
@@ -52,7 +56,7 @@ def test_the_commands_of_a_page_work_one_after_another(house, page):
         if arguments[0] == "ask":
             result = json.loads(run.stdout)
             assert (result["model"], result["report"]) == (arguments[-1], "A project about lamps.")
-    assert len(asked) == 3
+    assert len(asked) == 4
     assert set(asked) == {arguments[-1].partition(":")[2]}
 
 
