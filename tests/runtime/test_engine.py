@@ -401,6 +401,38 @@ def test_a_run_of_another_process_whose_time_is_up_is_reported_with_its_outcome(
     run_in_virtual_time(main())
 
 
+def test_the_end_of_a_waiting_run_that_another_process_continued_is_reported() -> None:
+    world, disk, output = VirtualWorld(random.Random(1)), MemoryDisk(), list["State"]()
+
+    async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
+        lineage = run.state.lineage
+        assert lineage is not None
+        if isinstance(start, Requested):
+            await run.recv("ask", "answer", "Which?")
+            return Completed(lineage=lineage, summary="answered")
+        child = await run.new_id("child id")
+        target = Hop("task:c", "task")
+        request = Request(session_id=child, target=target, prompt="p", caller=lineage, caller_grant=Grant())
+        await run.spawn("call", Requested(request=request))
+        await run.join("joined", child)
+        return Completed(lineage=lineage, summary="both")
+
+    async def main() -> None:
+        here = MemoryJournal(disk, "here", world.now)
+        async with LocalEngine(here, flow, world, is_over=output.append) as engine:
+            await engine.submit("sess_1_a", RunOpened(lineage=Lineage.root("sess_1_a")))
+            # By now parent and child are suspended.
+            await asyncio.sleep(60)
+            child = next(status.state.run for status in await here.unfinished() if status.state.parent)
+            async with LocalEngine(MemoryJournal(disk, "there", world.now), flow, world) as there:
+                await there.send(child, "answer", "this")
+                assert (await there.result(child)).summary == "answered"
+            assert (await engine.result("sess_1_a")).summary == "both"
+            assert [state.run for state in output] == [child, "sess_1_a"]
+
+    run_in_virtual_time(main())
+
+
 def test_a_waiting_run_holds_no_task_and_no_lease(tmp_path: Path) -> None:
     async def flow(run: RunContext, start: RunOpened) -> Outcome:
         await run.recv("ask", "answer", "Which?")

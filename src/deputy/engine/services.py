@@ -325,7 +325,12 @@ class Services:
         self.drop(state.run)
         if is_known:
             text = Progress(event="completed", label=state.label, session_id=state.run, status=state.status)
-            self.watch(structs.replace(text, reason=state.reason or None, model=state.model or None))
+            text = structs.replace(text, reason=state.reason or None, model=state.model or None)
+            if (used := state.usage).requests:
+                # It may have ended in another process, whose `tokens` events were not seen here.
+                text = structs.replace(text, input=used.input, output=used.output, cost=used.cost)
+                text = structs.replace(text, estimated=used.estimated)
+            self.watch(text)
 
     def drop(self, run: str) -> None:
         """Remove a run's ledger and those of its stopped descendants."""

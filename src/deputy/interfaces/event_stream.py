@@ -103,5 +103,6 @@ class Broadcaster:
         if outcome.usage.requests or outcome.duration_seconds:
             used, seconds = outcome.usage, outcome.duration_seconds
             text = structs.replace(text, input=used.input, output=used.output, cost=used.cost, seconds=seconds)
+            text = structs.replace(text, estimated=used.estimated)
         self.emit(text)
         self._ended.discard(outcome.session_id)

@@ -248,7 +248,7 @@ class LocalEngine(Generic[L]):
         for status in statuses:
             state = status.state
             if not state.is_live:
-                await self._supervisor.resume_suspended(state.parent)
+                await self._supervisor.end_elsewhere(state)
             elif status.is_orphaned and state.status != "waiting" and self._supervisor.owns(state.parent):
                 await self._supervisor.ensure_running(state.run)
         return ended

@@ -191,6 +191,14 @@ class RunSupervisor(Generic[L]):
         except StorageError as trouble:
             self._group.create_task(self._retry_later(run, trouble))
 
+    async def end_elsewhere(self, ended: State) -> None:
+        """Report the end of a run that another process may have continued and ended."""
+        if self.parking.has(ended.run) and ended.run not in self.work:
+            self.parking.forget(ended.run)
+            self._is_over(ended)
+        self.endings.notify(ended.run)
+        await self.resume_suspended(ended.parent)
+
     async def finalize_absent(self, state: State) -> None:
         """Clean up after a suspended or foreign run that ended without being resumed here.
 
@@ -203,8 +211,7 @@ class RunSupervisor(Generic[L]):
         with suppress(StorageError):
             ended = await self._journal.state(state.run) or state
         self._is_over(ended)
-        self.endings.notify(state.run)
-        await self.resume_suspended(state.parent)
+        await self.end_elsewhere(ended)
 
     def suspend_soon(self, run: str) -> None:
         """Suspend a run if it still only waits after a while."""
@@ -237,7 +244,7 @@ class RunSupervisor(Generic[L]):
         for run in self.endings.awaited:
             state = await self._journal.state(run)
             if state is not None and not state.is_live:
-                self.endings.notify(run)
+                await self.end_elsewhere(state)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

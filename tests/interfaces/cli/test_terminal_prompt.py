@@ -69,7 +69,7 @@ def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
     terminal.until("Go ahead? [y/N/a/d] ")
     assert house.approve(entries(house)[0]["session_id"]).returncode == 0
     terminal.until("asks: Which options?\r\n> ")
-    assert "(The question was withdrawn.)" in terminal.text
+    assert "(Answered elsewhere, or no longer asked.)" in terminal.text
     terminal.type("these\n")
     assert terminal.end() == 0
     assert (house.workspace / "made.txt").exists()
@@ -107,7 +107,7 @@ def test_a_key_pressed_before_the_prompt_does_not_answer_a_question_that_took_an
         monkeypatch.setattr(sys, "stderr", Screen())
         monkeypatch.setattr(terminal_prompt, "_is_ours", lambda: True)
         assert asyncio.run(go()) == (NO if topic == "approval" else "n")
-        assert "(The question was withdrawn.)" in sys.stderr.getvalue()
+        assert "(Answered elsewhere, or no longer asked.)" in sys.stderr.getvalue()
     os.close(ours)
 
 

@@ -259,3 +259,13 @@ def test_a_model_that_all_subagents_have_is_named_once():
     _, *rows, total = [text_of(spans) for spans in board.lines(TEN)]
     assert "anthropic" not in total
     assert [row.split()[-1] for row in rows] == ["anthropic:claude-sonnet-5-5", "ollama:qwen3"]
+
+
+def test_a_subagent_that_ended_in_another_process_shows_what_it_used_in_all() -> None:
+    board = ProgressTable(["a"])
+    board.emit(Progress(event="started", label="a", session_id="1"), 0.0)
+    board.emit(Progress(event="tokens", label="a", session_id="1", input=1000, output=8, cost=0.01), 1.0)
+    end = Progress(event="completed", label="a", session_id="1", status="completed", input=3000, output=28, cost=0.03)
+    row = board.emit(end, 2.0)
+    assert row is not None
+    assert (row.input, row.output, row.cost, row.ended) == (3000, 28, 0.03, 2.0)

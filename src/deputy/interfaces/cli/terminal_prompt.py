@@ -112,7 +112,7 @@ class TerminalPrompt:
             said = await self._line(prompt)
         except asyncio.CancelledError:
             # The cursor may be behind the prompt.
-            _show("\n(The question was withdrawn.)\n")
+            _show("\n(Answered elsewhere, or no longer asked.)\n")
             raise
         if said is None or not said.endswith("\n"):
             # A closed terminal ends the input, and sends SIGHUP a moment later.

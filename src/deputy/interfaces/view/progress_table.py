@@ -314,9 +314,10 @@ def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
     activity = one_line(f"{status}: {reason}" if reason and status != "completed" else status, _ACTIVITY_WIDTH)
     if row.began is None and progress.seconds is not None:
         # It ran in another process; this is its only event here.
+        row = structs.replace(row, began=now - progress.seconds)
+    if progress.input is not None or progress.output is not None:
         used = {"input": progress.input or 0, "output": progress.output or 0, "cost": progress.cost}
-        used["estimated"] = progress.estimated
-        row = structs.replace(row, began=now - progress.seconds, **used)
+        row = structs.replace(row, **used, estimated=progress.estimated)
     return structs.replace(
         row, mark=mark, tone=tone, activity=activity, status=status, ended=moment(row, progress, now)
     )

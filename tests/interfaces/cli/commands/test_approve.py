@@ -209,7 +209,7 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
     assert other.end() == 0
     assert "Approved: Start 1 subagent: a (risk: medium)" in other.text
     assert terminal.end() == 0
-    assert "(The question was withdrawn.)" in terminal.text
+    assert "(Answered elsewhere, or no longer asked.)" in terminal.text
 
 
 @pytest.mark.rule("approve.exact")
@@ -252,7 +252,7 @@ def test_a_task_command_asks_in_its_run_before_it_claims_its_task(house, tmp_pat
     assert other.end() == 0
     # The model breaks the return contract, so an approved command fails.
     assert terminal.end() == (1 if answer == "y" else 6)
-    assert "(The question was withdrawn.)" in terminal.text
+    assert "(Answered elsewhere, or no longer asked.)" in terminal.text
     outcome = json.loads(house.run("show", entry["session_id"], "--json").stdout)["outcome"]
     assert outcome["errors"][0]["code"] == ("INVALID_RETURN" if answer == "y" else "NOT_APPROVED")
     task = json.loads((house.workspace / ".deputy/tasks.json").read_text())["tasks"][0]
