@@ -14,6 +14,7 @@ from deputy.core.progress import Progress
 from deputy.core.state import answer_key
 from deputy.engine.recover import shown_status
 from deputy.journal.registry import list_runs
+from deputy.journal.retention import prune
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 __all__ = ["chromium", "pages"]
@@ -323,6 +324,36 @@ def test_after_the_server_was_away_the_page_equals_the_journal(tab, pages):
         expected = {one.state.label: shown_status(one) for one in list_runs(queries, ended=200)}
     assert shown_statuses(page) == expected
     assert page.locator(".offline").is_hidden()
+    assert runs
+
+
+def test_a_board_that_cannot_be_read_after_a_reset_is_read_again(tab, pages):
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    one = tab()
+    page = one.open()
+    failed = []
+
+    def fails_twice(route):
+        if len(failed) < 2:
+            failed.append(route.request.url)
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/api/board", fails_twice)
+
+    async def ended():
+        top, lease = await pages.busy.root("pruned at once")
+        await pages.busy.complete(top, lease)
+
+    pages.do(ended())
+    assert prune(pages.home, time.time() + 60)
+    pages.do(pages.busy.root("born after the prune"))
+    page.wait_for_selector("[role=treeitem]:has-text('born after the prune')")
+    one.live()
+    assert len(failed) == 2
+    assert page.locator("[role=treeitem]:has-text('pruned at once')").count() == 0
     assert runs
 
 

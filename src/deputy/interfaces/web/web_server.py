@@ -93,6 +93,10 @@ class TokenLimit:
 _SPACES = ((" {", "{"), ("{ ", "{"), (" }", "}"), (";}", "}"), ("; ", ";"), (": ", ":"), (", ", ","))
 
 
+_OF_THE_REPORT = (".report", ".timeline")
+"""The beginnings of rules in the shared stylesheet that the page does not use."""
+
+
 def slim(text: str, kind: str) -> str:
     """A file as it is sent: without comment lines and indentation, a style sheet also without spaces between parts."""
     lines = (line.strip() for line in text.splitlines())
@@ -105,7 +109,8 @@ def slim(text: str, kind: str) -> str:
 def read_assets() -> dict[str, Asset]:
     """All files of the front end as they are sent, by name; the shared stylesheet is part of the page's own."""
     texts = {path.name: path.read_text("utf-8") for path in ASSETS.iterdir() if path.suffix in _TYPES}
-    texts["page.css"] = f"{texts.pop('style.css')}\n{texts['page.css']}"
+    shared = (line for line in texts.pop("style.css").splitlines() if not line.lstrip().startswith(_OF_THE_REPORT))
+    texts["page.css"] = "\n".join((*shared, texts["page.css"]))
     return {name: _asset(text, name[name.rindex(".") :]) for name, text in texts.items()}
 
 

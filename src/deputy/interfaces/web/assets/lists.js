@@ -189,7 +189,6 @@ export class RecordList {
       const {heads} = await get(`/api/runs/${this.run}/records?after=${page * PAGE}&limit=${PAGE}`);
       for (const head of heads) this.heads.set(head[0], head);
     } catch { this.pages.delete(page); }
-    this.element.dataset.fetches = this.fetches;
     this.soon();
   }
 

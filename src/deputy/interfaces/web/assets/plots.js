@@ -230,7 +230,7 @@ export class UsageView {
     const total = found.day[1];
     if (!total) { put(this.body, h('p.quiet', 'No run has ended yet.')); return; }
     put(this.body,
-      h('ul.stats', [[total.count, 'runs'], [count(total.input), 'tokens in'], [count(total.output), 'tokens out'], [costText(total), 'cost'], [duration(total.median_seconds), 'median time']]
+      h('ul.stats', [[total.count, 'runs'], [count(total.input), 'tokens in'], [count(total.output), 'tokens out'], [costText(total), 'cost']]
         .map(([value, name]) => h('li.stat', h('strong', value), ' ', h('span', name)))),
       this.plot('By day', [...found.day[0]].reverse()), this.plot('By model', found.model[0]), this.plot('By agent', found.agent[0]), this.plot('By command', found.command[0]),
       h('p.quiet', 'Runs that have ended, the latest 10,000; each with its own use, without that of its subagents.'));

@@ -154,7 +154,7 @@ export class RunView {
           one.children.length > 0 && this.subagents(one.children)),
         h('div', {},
           h('section', h('h2', 'Limits'), this.limits(one)),
-          one.turns_used.length > 0 && h('section', h('h2', 'Turns'), turnsPlot(one.turns_used, this.id), one.is_cut && h('p.quiet', 'The last turns.')),
+          one.turns_used.length > 0 && h('section', h('h2', 'Turns'), turnsPlot(one.turns_used), one.is_cut && h('p.quiet', 'The last turns.')),
           h('section', h('h2', 'Last records'), lastRecords(this.id, one.last_records))),
       ));
   }
@@ -255,7 +255,7 @@ export class RunView {
 }
 
 /** Tokens of each turn as bars, and how full the context was as a line. */
-function turnsPlot(turns, run) {
+function turnsPlot(turns) {
   const shown = turns.slice(-60);
   const width = 600;
   const height = 110;
@@ -267,7 +267,7 @@ function turnsPlot(turns, run) {
     const input = (turn.input / most) * (height - 20);
     const output = (turn.output / most) * (height - 20);
     const title = svgTitle(`turn ${turns.length - shown.length + at + 1}: ${count(turn.input)} in, ${count(turn.output)} out, ${money(turn.cost)}, ${duration(turn.to - turn.from)}`);
-    svg.append(h('g', {class: turn.failed ? 'turn bad' : 'turn', 'data-run': run}, title,
+    svg.append(h('g', {class: turn.failed ? 'turn bad' : 'turn'}, title,
       h('rect.in', {x: at * step + 1, y: height - input, width: Math.max(1, step - 2), height: input}),
       h('rect.out', {x: at * step + 1, y: height - input - output, width: Math.max(1, step - 2), height: Math.max(output, turn.output ? 1 : 0)})));
   });

@@ -228,12 +228,29 @@ class Store extends EventTarget {
     this.asOf = now;
   }
 
+  /** Not live before all of the board is known. */
   connected(state) {
-    this.state = state;
+    this.streamed = state;
+    this.state = state === 'live' && !this.isLoaded ? 'connecting' : state;
     this.changed('state');
   }
 
+  /** Read the board until that succeeds: the server may end meanwhile, or runs may be removed once more. */
+  async reload() {
+    this.isLoaded = false;
+    this.isOld = true;
+    if (this.reloading) return;
+    this.reloading = true;
+    while (this.isOld) {
+      this.isOld = false;
+      await this.load().catch((error) => { this.isOld = error.status !== 401; return new Promise((done) => setTimeout(done, 400)); });
+    }
+    this.reloading = false;
+    this.connected(this.isLoaded ? this.streamed : 'token');
+  }
+
   take(frame) {
+    if (frame.event === 'reset') { this.reload(); return; }
     if (!this.isLoaded) { this.early.push(frame); return; }
     this.asOf = this.now();
     const data = frame.data;
@@ -257,9 +274,6 @@ class Store extends EventTarget {
         this.jobs.set(data.id, data);
         this.dispatchEvent(new CustomEvent('job', {detail: data}));
         break;
-      case 'reset':
-        this.load().catch(() => this.connected('offline'));
-        return;
       case 'text':
       case 'records':
         this.dispatchEvent(new CustomEvent(frame.event, {detail: data}));
