@@ -89,11 +89,9 @@ class Services:
         self.max_cost = max_cost
         self.thinking = thinking
         self.is_compact = is_compact
-        self._find_window = find_window
-        self._windows = windows
+        self._find_window, self._windows = find_window, windows
         self.files = files
-        self.worktrees = worktrees
-        self.backends = backends
+        self.worktrees, self.backends = worktrees, backends
         self.idle_seconds = idle_seconds
         self.redactor = redactor or Redactor()
         self.keys = keys or ProviderKeys()
@@ -104,10 +102,8 @@ class Services:
         self.has_project_notes = has_project_notes
         """Whether agents get the AGENTS.md or CLAUDE.md of their workspace with the task."""
         self.approval: Approval = approval
-        self.can_ask = can_ask
-        self.flow_tools = flow_tools
-        self.subtasks = subtasks
-        self.scripts = scripts
+        self.can_ask, self.flow_tools = can_ask, flow_tools
+        self.subtasks, self.scripts = subtasks, scripts
         self.timer = timer or SharedTimer()
         self._read_nested = nested
         self.before_run = before_run
