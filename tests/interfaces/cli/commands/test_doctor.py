@@ -85,6 +85,7 @@ def test_a_free_model_that_cannot_call_tools_must_be_replaced(house):
         run = house.run("doctor", DEPUTY_MODEL="ollama:tiny", OLLAMA_BASE_URL=server.url)
     assert run.returncode == 1
     assert "✗ call      it answered without calling the tool" in run.stdout
+    assert "Set one of ANTHROPIC_API_KEY" not in run.stdout, "a model needs no key here"
 
 
 def test_a_model_that_its_server_does_not_list_is_a_hint(house):
@@ -160,6 +161,10 @@ def test_settings_that_cannot_be_read_are_named(house):
     run = house.run("doctor")
     assert run.returncode == 1
     assert "✗ settings  deputy.toml: limits.repairs: found 9; must be a whole number from 0 to 2" in run.stdout
+    assert "· model     not checked: the settings, which may name a model, have a mistake" in run.stdout
+    assert "no model is named" not in run.stdout
+    form = json.loads(house.run("doctor", "--json").stdout)
+    assert (form["model"], form["reason"]) == (None, "the settings, which may name a model, have a mistake")
 
 
 def test_the_model_of_the_configuration_is_taken(house):

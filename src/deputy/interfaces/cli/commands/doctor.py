@@ -45,6 +45,7 @@ _NAMED = 5
 """The maximum number of runs that a line names."""
 
 _NO_MODEL = "no model is named, no key is set, and no local model server answers"
+_UNREAD = "the settings, which may name a model, have a mistake"
 
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
@@ -85,14 +86,16 @@ def command(console: Console, is_repair: bool, is_called: bool) -> int:
     from deputy.models.retry import RetryPolicy
 
     settings = _settings()
-    effective = load_effective_settings() if settings.status == "ok" else EffectiveSettings()
-    catalog = read_catalog(load_catalog()) if settings.status == "ok" else read_catalog()
+    can_choose = settings.status == "ok"
+    effective = load_effective_settings() if can_choose else EffectiveSettings()
+    catalog = read_catalog(load_catalog()) if can_choose else read_catalog()
     models = ModelFactory(environ=os.environ, catalog=catalog, retry=RetryPolicy(attempts=2))
-    looked = asyncio.run(_look(models, effective.model, is_called=is_called))
+    looked = asyncio.run(_look(models, effective.model, can_choose=can_choose, is_called=is_called))
     checks = [*_checks(models, looked), settings]
     is_well = all(check.status != "bad" for check in checks)
     choice = looked.choice
-    named = {"model": None, "reason": _NO_MODEL} if choice is None else {"model": choice.model, "reason": choice.reason}
+    reason = _NO_MODEL if can_choose else _UNREAD
+    named = {"model": None, "reason": reason} if choice is None else {"model": choice.model, "reason": choice.reason}
     form = {"ok": is_well, **named, "checks": checks}
     console.show(form, (line for check in checks for line in _lines(check)))
     return 0 if is_well else 1
@@ -104,17 +107,19 @@ class _Looked(Struct, frozen=True):
     choice: ModelChoice | None
     survey: SetupSurvey
     call: ToolCallCheck | None
+    can_choose: bool
+    """Whether the settings, which may name the model, could be read."""
 
 
-async def _look(models: ModelFactory, configured: str | None, *, is_called: bool) -> _Looked:
+async def _look(models: ModelFactory, configured: str | None, *, can_choose: bool, is_called: bool) -> _Looked:
 
     async with models:
         survey = await survey_setup(models)
-        choice = await choose_model(models, os.environ, configured)
+        choice = await choose_model(models, os.environ, configured) if can_choose else None
         call = None
         if choice is not None and choice.model != SCOUT and (is_called or _is_free(models, survey, choice.model)):
             call = await check_tool_call(models, choice.model)
-        return _Looked(choice, survey, call)
+        return _Looked(choice, survey, call, can_choose)
 
 
 def _is_free(models: ModelFactory, survey: SetupSurvey, name: str) -> bool:
@@ -137,7 +142,7 @@ def _checks(models: ModelFactory, looked: _Looked) -> Iterator[DoctorCheck]:
     yield _home()
     yield _ripgrep()
     yield from _sandbox()
-    yield from _keys(models, looked.survey)
+    yield from _keys(models, looked)
     yield from _servers(models, looked.survey)
     yield _model(models, looked)
     if looked.choice is not None:
@@ -318,7 +323,8 @@ def _sandbox() -> Iterator[DoctorCheck]:
         yield DoctorCheck("sandbox", "ok", SANDBOXED)
 
 
-def _keys(models: ModelFactory, survey: SetupSurvey) -> Iterator[DoctorCheck]:
+def _keys(models: ModelFactory, looked: _Looked) -> Iterator[DoctorCheck]:
+    survey = looked.survey
     for provider in survey.keys:
         server, variable = survey.servers[provider], models.key_variable(provider)
         if server.problem:
@@ -328,7 +334,7 @@ def _keys(models: ModelFactory, survey: SetupSurvey) -> Iterator[DoctorCheck]:
     if not survey.keys:
         variables = [next(iter(models.catalog.providers[provider].keys)) for provider in BY_KEY]
         remedy = f"Set one of {', '.join(variables[:3])}, or start Ollama or llama.cpp on this machine."
-        yield DoctorCheck("keys", "hint", "none", remedy)
+        yield DoctorCheck("keys", "hint", "none", remedy if looked.choice is None and looked.can_choose else "")
 
 
 def _servers(models: ModelFactory, survey: SetupSurvey) -> Iterator[DoctorCheck]:
@@ -351,6 +357,8 @@ def _call(call: ToolCallCheck | None) -> DoctorCheck:
 
 def _model(models: ModelFactory, looked: _Looked) -> DoctorCheck:
     choice = looked.choice
+    if not looked.can_choose:
+        return DoctorCheck("model", "hint", f"not checked: {_UNREAD}", "Correct them, and run `deputy doctor` again.")
     if choice is None:
         remedy = f"Set a key, start a local model server, or name a model with --model or {MODEL_VARIABLE}."
         return DoctorCheck("model", "bad", f"none: {_NO_MODEL}", remedy)
