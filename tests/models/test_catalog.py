@@ -83,6 +83,14 @@ def test_an_unknown_name_is_a_usage_error(name):
         CATALOG.resolve(name)
 
 
+def test_an_unknown_name_is_answered_with_similar_ones_not_with_every_alias():
+    mine = read_catalog({"providers": {"gpu": {"base_url": "http://gpu-box:8000/v1"}}})
+    with pytest.raises(UsageError, match=r"did you mean gpu:qwen3\? Otherwise write provider:model") as raised:
+        mine.resolve("gpux:qwen3")
+    assert len(str(raised.value)) < 400
+    assert "`deputy models` lists models" in str(raised.value)
+
+
 def test_names_that_go_in_a_circle_are_a_usage_error():
     catalog = read_catalog({"names": {"a": {"model": "b"}, "b": {"model": "a"}}})
     with pytest.raises(UsageError, match="circle"):

@@ -61,6 +61,7 @@ def priced(used: TokenUsage, prices: ModelPrices | None) -> TokenUsage:
     return structs.replace(used, cost=exact(total / 1_000_000))
 
 
+_SHOWN_ALIASES = 8
 _FREE = ModelPrices(input=0.0, output=0.0)
 
 
@@ -172,9 +173,13 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         models = [model for provider in self.providers.values() for model in provider.models]
         near = get_close_matches(asked[:100], [*self.names, *models], n=3)
+        provider, colon, model = asked[:100].partition(":")
+        if colon and model:
+            near = [f"{one}:{model}" for one in get_close_matches(provider, self.providers, n=3, cutoff=0.75)]
         meant = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
-        names, providers = ", ".join(self.names), ", ".join(self.providers)
-        return f"unknown model: {meant}write provider:model, with one of {providers}; or one of {names}"
+        aliases, providers = ", ".join([*self.names][:_SHOWN_ALIASES]), ", ".join(self.providers)
+        known = f"write provider:model, with one of {providers}; or an alias such as {aliases}"
+        return f"unknown model: {meant}{known}. `deputy models` lists models"
 
     def entry(self, named: ResolvedName) -> ModelEntry:
         """The entry of a model; dated versions share the entry of the undated name."""
