@@ -82,8 +82,10 @@ def test_ps_lists_what_is_live_and_with_all_what_ended(journal: Path) -> None:
     assert entry["usage"]["input"] == 45_000
     assert {"label", "deadline", "timeout", "command", "subagent", "task_number", "started_at"} <= set(entry)
     assert [entry["status"] for entry in told("ps", "--all")["delegations"]] == ["interrupted", "partial"]
-    line = call("ps").stdout.splitlines()[1]
+    shown = call("ps")
+    line = shown.stdout.splitlines()[1]
     assert line.split()[:2] == ["aaaa", "interrupted"], "the short id"
+    assert shown.stderr == "To continue what was interrupted: deputy resume aaaa\n"
     assert line.split()[4:7] == ["45k", "2.1k", "unknown"]
     assert call("ps", "--all").stdout.splitlines()[2].split()[4:7] == ["45k", "2.1k", "$0.14"]
     assert [one["usage"]["cost"] for one in told("ps", "--all")["delegations"]] == [None, 0.14]

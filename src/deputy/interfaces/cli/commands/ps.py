@@ -59,7 +59,7 @@ def command(console: Console, everything: bool) -> None:
 
 
 def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]], short: dict[str, str]) -> None:
-    """Print how to answer the first question and approval, and how to resume a run that was answered."""
+    """Print how to answer the first question and approval, and how to resume a run that was answered or interrupted."""
     answered = {run for run, _ in ready}
     asking = [status.state for status in statuses if status.state.run not in answered]
     if words := [short[state.run] for state in asking if _waits_for_words(state)]:
@@ -69,6 +69,8 @@ def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]], shor
     left = [one.state for one in statuses if one.is_orphaned and one.state.run in answered and one.state.waits]
     if left:
         note(f"{short[left[0].run]} is answered. To continue: deputy resume {short[left[0].run]}")
+    elif interrupted := [one.state for one in statuses if one.is_orphaned and one.state.is_live and not one.state.waits]:
+        note(f"To continue what was interrupted: deputy resume {short[interrupted[0].run]}")
 
 
 def _sync_here(queries: Queries) -> None:
