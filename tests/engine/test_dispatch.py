@@ -57,6 +57,20 @@ def test_a_cancelled_call_tells_what_its_subagents_used(house: House):
     assert whole.usage.requests == 2
 
 
+def test_a_call_whose_subagents_were_cancelled_names_the_command_that_continues_it(house: House):
+    house.script(talk(turn("Begun.", call("Note", content="seen")), turn("never", delay_seconds=600)))
+
+    async def go():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, *tasks("one"))
+            await house.until(lambda: any(seen.event == "note" for seen in house.seen))
+            await runtime.engine.cancel(next(seen.session_id for seen in house.seen if seen.event == "note"))
+            return run, await runtime.engine.result(run)
+
+    run, whole = asyncio.run(go())
+    assert whole.next_steps == f"Continue those that did not complete: deputy resume {run}"
+
+
 def test_a_refusal_is_written_once(house: House):
     house.script(talk(turn("Fine.")))
     outcomes = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, policy=Policy(max_spawns=1)))

@@ -213,7 +213,8 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
     }
     if done == len(outcomes):
         return Completed(**fields)
-    errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
+    errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id))
+    errors = errors or (_stopped(run.run),)
     fields["next_steps"] = remedy(errors)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
     return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
@@ -228,10 +229,11 @@ def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fiel
     return Blocked(**fields, errors=errors, question=question)
 
 
-_STOPPED = Error(
-    type="cancelled",
-    code="CANCELLED",
-    message="Subagents were cancelled.",
-    recoverable=True,
-    recommendation="Resume them by their session ids.",
-)
+def _stopped(call: str) -> Error:
+    return Error(
+        type="cancelled",
+        code="CANCELLED",
+        message="Subagents were cancelled.",
+        recoverable=True,
+        recommendation=f"Continue those that did not complete: deputy resume {call}",
+    )
