@@ -75,10 +75,12 @@ def complete_agent() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_model() -> Iterable[tuple[str, str]]:
-    """The aliases and the listed models."""
-    from deputy.config import load_catalog
+    """Your default model, the aliases and the listed models."""
+    from deputy.config import load_catalog, load_user
     from deputy.models.catalog import read_catalog
 
+    if default := load_user().models.default:
+        yield default, "your default"
     catalog = read_catalog(load_catalog())
     yield from ((name, entry.model) for name, entry in catalog.names.items())
     for provider, entry in catalog.providers.items():

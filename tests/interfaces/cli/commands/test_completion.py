@@ -28,6 +28,9 @@ def env(house):
     for name in ("rewriter", "re$(touch x)"):
         text = f"---\nname: {name}\ndescription: Rewrites.\n---\nRewrite it.\n"
         (house.workspace / ".deputy" / "agents" / f"{len(name)}.md").write_text(text)
+    config = house.workspace / ".config" / "deputy"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text('[models]\ndefault = "ollama:qwen3"\n')
     model = house.script("s", talk(turn("Here.")))
     assert house.run("ask", "Where is light?", "--model", model).returncode == 0
     return {**house.env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(house.workspace)}
@@ -46,6 +49,7 @@ def test_bash_completes_commands_options_runs_agents_and_models(house, env):
         "deputy ask --agent re": "rewriter researcher reviewer reviser",
         "deputy ask --model anthropic:claude-opus-4-": "claude-opus-4-6 claude-opus-4-5 claude-opus-4-1",
         "deputy ask --model=anthropic:claude-opus-4-1": "claude-opus-4-1",
+        "deputy ask --model=ollama:q": "qwen3",
         "deputy models openai-": "openai-chat",
         "deputy show --json no-such-run": "",
     }
