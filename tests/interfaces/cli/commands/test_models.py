@@ -46,7 +46,7 @@ def test_one_provider_is_listed_with_what_its_server_has():
         done = run("anthropic", ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=server.url)
     lines = done.output.splitlines()
     assert lines[1] == "  claude-opus-4-6            1,000,000 tokens   $5 in, $25 out"
-    assert lines[2] == "  claude-next                     window unknown   price unknown"
+    assert lines[2] == "  claude-next                  window unknown   price unknown"
     assert lines[3:5] == ["", "aliases"]
 
 
@@ -55,9 +55,7 @@ def test_the_list_of_all_has_the_first_models_of_a_local_server_and_says_how_man
         done = run(LMSTUDIO_BASE_URL=server.url)
         one = run("lmstudio", LMSTUDIO_BASE_URL=server.url)
     assert f"lmstudio     ✓ 11 models at {server.url}/v1\n  m0 " in done.output
-    assert (
-        "  m7                              window unknown   free\n  and 3 more: deputy models lmstudio" in done.output
-    )
+    assert "  m7                           window unknown   free\n  and 3 more: deputy models lmstudio" in done.output
     assert "m10" in one.output
 
 
@@ -69,7 +67,7 @@ def test_a_server_of_the_users_own_is_listed(no_config):
         done = run("mine")
     assert done.output.splitlines()[:2] == [
         f"mine         ✓ 2 models at {server.url}/v1",
-        "  big                             window unknown   free",
+        "  big                          window unknown   free",
     ]
 
 

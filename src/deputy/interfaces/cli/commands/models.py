@@ -144,7 +144,7 @@ def _provider_lines(models: ModelFactory, listed: _Listed) -> Iterator[str]:
 def _model_line(model: str, known: ModelEntry) -> str:
     from datetime import date
 
-    window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
+    window = f"{known.window:>9,} tokens" if known.window else f"{'window unknown':>16}"
     prices = known.prices
     cost = f"${prices.input:g} in, ${prices.output:g} out" if prices else "price unknown"
     verb = "retires" if known.retires > date.today().isoformat() else "retired"
