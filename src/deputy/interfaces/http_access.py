@@ -55,7 +55,7 @@ class AccessCheck:
     def refuse_token(self, tokens: Sequence[str]) -> Refusal | None:
         """Refuse a request without the token."""
         if len(tokens) != 1 or not self._is_token(tokens[0]):
-            return Refusal(401, "A token is needed: Authorization: Bearer TOKEN.")
+            return Refusal(401, "A token is needed, in the header Authorization, after the word Bearer.")
         return None
 
     def _is_ours(self, host: str) -> bool:
