@@ -69,7 +69,9 @@ def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]], shor
     left = [one.state for one in statuses if one.is_orphaned and one.state.run in answered and one.state.waits]
     if left:
         note(f"{short[left[0].run]} is answered. To continue: deputy resume {short[left[0].run]}")
-    elif interrupted := [one.state for one in statuses if one.is_orphaned and one.state.is_live and not one.state.waits]:
+    elif interrupted := [
+        one.state for one in statuses if one.is_orphaned and one.state.is_live and not one.state.waits
+    ]:
         note(f"To continue what was interrupted: deputy resume {short[interrupted[0].run]}")
 
 
