@@ -133,6 +133,7 @@ def test_a_call_shows_its_tasks_and_its_subagents_and_a_question_how_to_answer_i
     found = sections(call("show", CALL).stdout)
     assert "  [one] Look for vulnerabilities." in found["ASKED"]
     assert [line.split()[:3] for line in found["SUBAGENTS"]] == [[ONE, "⚠", "partial"], [OTHER, "?", "blocked"]]
+    assert not any(line.split()[0] in ("tools", "work") for line in found["DETAILS"]), "only its subagents have them"
     assert f'  → Answer it: deputy resume {OTHER} --answer "…"' in call("show", OTHER).stdout
     assert sections(call("show", OTHER).stdout)["QUESTION"] == ["  Which one?"]
 

@@ -105,17 +105,19 @@ def _details(form: dict[str, Any]) -> Iterator[str]:
     model, backend = outcome.get("model") or form["model"], outcome.get("backend") or form["backend"]
     used = f"{'~' * usage.estimated}in={usage.input:,} out={usage.output:,} cached={usage.cached:,}"
     work = [("turn", form["turns"]), ("tool call", form["tool_calls"]), ("note", form["notes"])]
+    # A call has no turns of its own: its subagents have tools, and work.
+    is_call = bool(form["children"]) and not form["turns"]
     rows: dict[str, Any] = {
         "command": " · ".join(filter(None, (form["command"], form["task_number"] and f"task {form['task_number']}"))),
         "path": f"{' → '.join(form['delegation_path'])} (depth {form['delegation_depth']})",
         "parent": form["parent"],
         "model": f"{model}{f' on {backend}' if backend else ''}" if model else None,
         "fallbacks": "; ".join(f"{one.left} → {one.taken}: {one.reason}" for one in outcome.get("fallbacks", ())),
-        "tools": ", ".join(form["tools"]) or "none",
+        "tools": None if is_call else ", ".join(form["tools"]) or "none",
         "approved": form["always_approved"] and f"always {', '.join(form['always_approved'])}",
         "branch": outcome.get("branch"),
         "time": _time(form, outcome),
-        "work": ", ".join(f"{number} {name}{'s' * (number != 1)}" for name, number in work),
+        "work": None if is_call else ", ".join(f"{number} {name}{'s' * (number != 1)}" for name, number in work),
         "usage": f"{used}, {usage.requests} request{'s' * (usage.requests != 1)}",
         "cost": usage.cost_text,
         "now": ", ".join(form["under_way"]),
