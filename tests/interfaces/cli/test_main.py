@@ -251,3 +251,12 @@ def test_a_secret_in_a_settings_file_is_not_said_back(tmp_path: Path, monkeypatc
         said = run.stdout + run.stderr
         assert "[redacted]" in said
         assert not any(secret in said for secret in (SECRET[-20:], CONFIGURED, "hunter2"))
+
+
+def test_an_error_is_wrapped_at_words_at_a_terminal_and_one_line_in_a_pipe(house):
+    terminal = house.terminal("ask", "--model", "nope:x", "Why?", columns=40)
+    assert terminal.end() == 2
+    lines = terminal.text.splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 40
+    assert " ".join(map(str.strip, lines)) == house.run("ask", "--model", "nope:x", "Why?").stderr.strip()

@@ -226,9 +226,16 @@ def _stop(error: DeputyError, code: int) -> None:
     with suppress(OSError):
         if _wants_json():
             _show_json_error(_KINDS.get(code, "error"), message, code)
-        click.echo(f"deputy: {message}", err=True)
+        click.echo("\n".join(map(_shown, f"deputy: {message}".split("\n"))), err=True)
     _forget_output()
     sys.exit(code)
+
+
+def _shown(line: str) -> str:
+    """The line; at a terminal wrapped at words."""
+    from deputy.interfaces.cli.console import fitted
+
+    return fitted(line) if sys.stderr.isatty() else line
 
 
 _KINDS = {2: "usage", 6: "not_admitted"}

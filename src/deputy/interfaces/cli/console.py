@@ -254,7 +254,7 @@ def fitted(line: str) -> str:
         return line
     indent = line[: len(line) - len(line.lstrip(" "))]
     text = " ".join(plain(line).split())
-    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
 
 
 def counted(count: int, noun: str) -> str:
