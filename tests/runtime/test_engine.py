@@ -427,7 +427,9 @@ def test_the_end_of_a_waiting_run_that_another_process_continued_is_reported() -
             async with LocalEngine(MemoryJournal(disk, "there", world.now), flow, world) as there:
                 await there.send(child, "answer", "this")
                 assert (await there.result(child)).summary == "answered"
-            assert (await engine.result("sess_1_a")).summary == "both"
+                await there.deliver(child, "a person")
+            async with asyncio.timeout(60):
+                assert (await engine.result("sess_1_a")).summary == "both"
             assert [state.run for state in output] == [child, "sess_1_a"]
 
     run_in_virtual_time(main())

@@ -251,6 +251,10 @@ class LocalEngine(Generic[L]):
                 await self._supervisor.end_elsewhere(state)
             elif status.is_orphaned and state.status != "waiting" and self._supervisor.owns(state.parent):
                 await self._supervisor.ensure_running(state.run)
+        # An ended run whose result was delivered elsewhere is not among the unfinished ones.
+        for run in self._supervisor.parking.waiting - {status.state.run for status in statuses}:
+            if (state := await self._journal.state(run)) is not None and not state.is_live:
+                await self._supervisor.end_elsewhere(state)
         return ended
 
     async def _refuse(self, state: State) -> None:

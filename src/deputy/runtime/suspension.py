@@ -35,6 +35,11 @@ class SuspendedRuns(Generic[L]):
         """Whether a run is suspended here."""
         return run in self._parked or run in self._suspended
 
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The runs suspended here until a message arrives."""
+        return frozenset(self._parked)
+
     def is_suspended(self, run: str | None) -> bool:
         """Whether a run is suspended here until a child ends."""
         return run in self._suspended
