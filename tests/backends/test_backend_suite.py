@@ -30,9 +30,13 @@ def test_a_run_that_is_cancelled_leaves_nothing(stage, workspace):
 
 
 def natively(case):
-    """A case as our own loop has it: a key that is refused is not a program without a login."""
-    codes = {"PROGRAM_NOT_LOGGED_IN": "BAD_API_KEY"}
-    ends = tuple(structs.replace(end, code=codes.get(end.code, end.code)) for end in case.ends)
+    """A case as our own loop has it: a refused key is no missing login, and a first request that is too long fails."""
+    codes = {"PROGRAM_NOT_LOGGED_IN": "BAD_API_KEY", "CONTEXT_EXHAUSTED": "PROMPT_TOO_LONG"}
+    kinds = {"CONTEXT_EXHAUSTED": "failed"}
+    ends = tuple(
+        structs.replace(end, code=codes.get(end.code, end.code), kind=kinds.get(end.code, end.kind))
+        for end in case.ends
+    )
     return structs.replace(case, ends=ends)
 
 

@@ -47,8 +47,7 @@ def test_a_definition_of_the_project_or_the_user_goes_before_the_shipped_one(tmp
     (folder / "mine.md").write_text("---\nname: researcher\n---\nMine.\n")
     (tmp_path / "project").mkdir(exist_ok=True)
     catalogue = load_agents(tmp_path / "project", tmp_path / "home", with_shipped=True)
-    found = catalogue.named("researcher")
-    assert found is not None
+    found, *_ = catalogue.matching("researcher")
     assert (found.prompt.strip(), len(catalogue.shadowed)) == ("Mine.", 1)
 
 

@@ -77,7 +77,9 @@ def words(text: str) -> list[str]:
 def _addressed(turn: ScriptedTurn, opening: str) -> ScriptedTurn:
     if SESSION_ID not in turn.text:
         return turn
-    text = opening.partition('"session_id":')[2].lstrip(' "')
+    # The last one is of this session; an error in the prompt may name another.
+    _, found, text = opening.rpartition('"session_id":')
+    text = text.lstrip(' "') if found else ""
     return msgspec.structs.replace(turn, text=turn.text.replace(SESSION_ID, text.partition('"')[0]))
 
 
