@@ -179,7 +179,7 @@ def _note(label: str) -> str:
 
 
 def _report(label: str) -> str:
-    return f"{label} is done. " + "".join(f"{number} " for number in range(770))
+    return f"{label} is done. " + " ".join(map(str, range(770)))
 
 
 async def _never_mind(_: DurableRunContext) -> None:

@@ -112,7 +112,7 @@ def test_a_client_that_is_killed_leaves_a_run_that_can_be_found_gone_on_with_and
 
 
 def test_a_client_that_never_reads_costs_bounded_memory_and_loses_nothing(house):
-    report = "".join(f"found-{number} " for number in range(2000))
+    report = "-".join(f"found-{number}" for number in range(2000))
     model = house.script("wordy", talk(turn(report), times=100))
     with Wire(house, "--yes", DEPUTY_MODEL=model) as wire:
         wire.shake_hands()
