@@ -80,7 +80,7 @@ class History:
         self.must_answer = False
         """Whether the next turn may not call tools, because a small model repeats its call."""
         self.is_nudged = False
-        """Whether the model was told to look at the workspace before it answers."""
+        """Whether the model was asked to look at the workspace before it answers."""
         self.salvaged = 0
         """How many calls the model wrote as text and we executed."""
         self.continuations = 0

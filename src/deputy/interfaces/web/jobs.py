@@ -80,7 +80,7 @@ class Jobs:
             action=action,
             words=tuple(words),
             stdin=stdin,
-            folder=folder if os.path.isdir(folder) else os.getcwd(),  # noqa: PTH109, PTH112
+            folder=folder if os.path.isdir(folder) else os.getcwd(),  # noqa: PTH109, PTH112  the folder is text from the journal
             is_long=is_long,
         )
         self._jobs[job.id] = job

@@ -1,4 +1,4 @@
-"""`deputy ask`: one subagent that only reads; its answer is printed, and a further question goes on with it."""
+"""`deputy ask`: one subagent that only reads; its answer is printed, and `-c` continues its conversation."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ Examples:
 
 \b
 The subagent reads the workspace and the web; it changes nothing, so Deputy
-asks for no approval. -c goes on with the last question of this workspace;
-`deputy resume ID --answer TEXT` with any other.
+asks for no approval. -c continues the last question of this workspace;
+`deputy resume ID --answer TEXT` continues any other.
 
 \b
 Exit codes:
