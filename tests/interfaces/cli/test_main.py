@@ -253,10 +253,11 @@ def test_a_secret_in_a_settings_file_is_not_said_back(tmp_path: Path, monkeypatc
         assert not any(secret in said for secret in (SECRET[-20:], CONFIGURED, "hunter2"))
 
 
-def test_an_error_is_wrapped_at_words_at_a_terminal_and_one_line_in_a_pipe(house):
-    terminal = house.terminal("ask", "--model", "nope:x", "Why?", columns=40)
-    assert terminal.end() == 2
+@pytest.mark.parametrize(("command", "code"), [(("ask", "--model", "nope:x", "Why?"), 2), (("show", "no-such-run"), 3)])
+def test_a_message_is_wrapped_at_words_at_a_terminal_and_one_line_in_a_pipe(house, command, code):
+    terminal = house.terminal(*command, columns=30)
+    assert terminal.end() == code
     lines = terminal.text.splitlines()
-    assert len(lines) > 3
-    assert max(map(len, lines)) <= 40
-    assert " ".join(map(str.strip, lines)) == house.run("ask", "--model", "nope:x", "Why?").stderr.strip()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 30
+    assert " ".join(map(str.strip, lines)) == house.run(*command).stderr.strip()

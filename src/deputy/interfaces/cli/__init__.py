@@ -226,16 +226,15 @@ def _stop(error: DeputyError, code: int) -> None:
     with suppress(OSError):
         if _wants_json():
             _show_json_error(_KINDS.get(code, "error"), message, code)
-        click.echo("\n".join(map(_shown, f"deputy: {message}".split("\n"))), err=True)
+        _warn(message)
     _forget_output()
     sys.exit(code)
 
 
-def _shown(line: str) -> str:
-    """The line; at a terminal wrapped at words."""
-    from deputy.interfaces.cli.console import fitted
+def _warn(message: str) -> None:
+    from deputy.interfaces.cli.console import warn
 
-    return fitted(line) if sys.stderr.isatty() else line
+    warn(message)
 
 
 _KINDS = {2: "usage", 6: "not_admitted"}

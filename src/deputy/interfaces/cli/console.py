@@ -236,8 +236,14 @@ def error_dict(kind: str, message: str, code: int) -> dict[str, Any]:
 
 
 def note(text: str) -> None:
-    """Print a message for people."""
-    click.echo(plain(text), err=True)
+    """Print a message for people, at a terminal wrapped at words."""
+    text = plain(text)
+    if sys.stderr.isatty():
+        from deputy.interfaces.view.terminal_painter import terminal_size
+
+        width = max(20, terminal_size()[0])
+        text = "\n".join(fitted(line, width) for line in text.split("\n"))
+    click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
@@ -245,16 +251,23 @@ def warn(text: str) -> None:
     note(f"deputy: {text}")
 
 
-def fitted(line: str) -> str:
+def fitted(line: str, width: int | None = None) -> str:
     """The line, wrapped at words when it is wider than the terminal."""
     import textwrap
 
-    width = terminal_width()
+    width = width or terminal_width()
     if len(line) <= width:
         return line
     indent = line[: len(line) - len(line.lstrip(" "))]
     text = " ".join(plain(line).split())
-    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def counted(count: int, noun: str) -> str:

@@ -9,11 +9,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import click
 from msgspec import Struct
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.console import note, read_source
 from deputy.interfaces.cli.terminal_prompt import ask_line, can_ask
+from deputy.interfaces.text_lines import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +88,7 @@ def apply_edits(edits: Sequence[FileEdit], *, yes: bool, dry_run: bool = False) 
         return "unchanged", []
     for edit in changes:
         for line in edit.diff():
-            note(line)
+            click.echo(plain(line), err=True)
     if dry_run:
         return "shown", []
     if not yes:
