@@ -42,7 +42,7 @@ from deputy.wiring import Runtime, open_runtime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 
-    from deputy.core.approval import ApprovalRequest, Question
+    from deputy.core.approval import Answerer, ApprovalRequest, Question
     from deputy.core.approval import Choice as ApprovalChoice
     from deputy.core.errors import Error
     from deputy.core.outcome import Outcome
@@ -100,8 +100,7 @@ class Deputy:
         """Which model and backend a task uses, and what that can cost; once this Deputy is open."""
         self.submitter = RunSubmitter(self._opened, self._options, self.models)
         if self._options.answer is not None:
-            questions = QuestionDispatcher(self._opened.engine, self._options.answer)
-            self._watching.questions = await self._stack.enter_async_context(questions)
+            await self.pass_questions(self._options.answer)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -385,6 +384,11 @@ class Deputy:
     async def delivered(self, session_id: str) -> None:
         """Mark the result of a run as delivered; until then it is not pruned."""
         await self._runtime.engine.deliver(session_id, "caller")
+
+    async def pass_questions(self, answer: Answerer) -> None:
+        """Pass the questions of runs to this function; one that waits until it is cancelled only shows them."""
+        questions = QuestionDispatcher(self._runtime.engine, answer)
+        self._watching.questions = await self._stack.enter_async_context(questions)
 
     def command_context(self) -> CommandContext:
         """The context of task commands: see `deputy.project_tasks.orchestrator`."""

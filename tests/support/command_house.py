@@ -133,12 +133,18 @@ class CommandHouse:
             return shown
         return self.run("approve", run, "--digest", json.loads(shown.stdout)["digest"], *options)
 
-    def start(self, *arguments: str, ignores: signal.Signals | None = None, **env: str) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        *arguments: str,
+        ignores: signal.Signals | None = None,
+        stderr: int = subprocess.DEVNULL,
+        **env: str,
+    ) -> subprocess.Popen[bytes]:
         process = Popen(
             [*DEPUTY, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             cwd=self.workspace,
             env={**self.env, **env},
             ignores=ignores,

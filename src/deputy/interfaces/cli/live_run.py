@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deputy.client import Deputy
 from deputy.config import load_effective_settings
+from deputy.core.approval_text import headline
+from deputy.core.outcome import how_to_answer
 from deputy.interfaces.cli.console import CANCELLED, exit_code, log_observer, warn
 from deputy.interfaces.cli.runner import resumable, until_done
 from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
@@ -16,9 +19,9 @@ from deputy.interfaces.view.event_lines import Subscribers, open_events
 from deputy.interfaces.view.renderers import ParentView, open_view
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncGenerator, Awaitable, Sequence
 
+    from deputy.core.approval import Question
     from deputy.core.effective_settings import EffectiveSettings
     from deputy.core.outcome import Outcome
     from deputy.engine.agent_context import Approval
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from deputy.interfaces.view.renderers import View
 
 _T = TypeVar("_T")
+_ANSWERED_SECONDS = 0.3
+"""How long an answer that was given before a resume may take to be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +122,17 @@ async def _page_beside(console: Console, *, is_wanted: bool) -> AsyncGenerator[N
         yield
 
 
+async def _show_waiting(question: Question) -> bool:
+    """Print what waits and how to answer it, where no person can be asked; cancelled when it is answered elsewhere."""
+    await asyncio.sleep(_ANSWERED_SECONDS)
+    run = question.session_id
+    if question.request is None:
+        warn(f"[{question.label}] asks: {question.text} {how_to_answer(run)}")
+    else:
+        warn(f"[{question.label}] waits for approval: {headline(question.request)}. To answer: deputy approve {run}")
+    return await asyncio.get_running_loop().create_future()
+
+
 @asynccontextmanager
 async def open_live_run(
     console: Console, options: RunOptions, stop: asyncio.Event, *, waits: bool = False
@@ -141,6 +157,8 @@ async def open_live_run(
             fallback=False if options.no_fallback else None,
             inline=False if options.no_inline else None,
         ) as deputy:
+            if not can_ask():
+                await deputy.pass_questions(_show_waiting)
             yield LiveRun(
                 deputy=deputy,
                 console=console,

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -102,6 +103,25 @@ def test_what_a_killed_run_had_asked_is_answered_from_any_terminal(house, before
     resumed = house.run("resume", run, "--json", *option)
     assert (resumed.returncode, json.loads(resumed.stdout)["report"]) == (0, "all said"), resumed
     assert below(house) == started
+
+
+@pytest.mark.rule("approve.exact")
+def test_a_changed_approval_that_is_asked_without_a_terminal_says_what_waits_and_how_to_answer(house):
+    (house.workspace / "notes.md").write_text("as approved")
+    model = script(house)
+    terminal = house.terminal("delegate", "-t", "a=work of one", "--context", "notes.md", "--model", model)
+    terminal.until("Go ahead? [y/N/d]")
+    run = killed(house, terminal.process)
+    assert house.approve(run).returncode == 0
+    (house.workspace / "notes.md").write_text("changed since")
+    resumed = house.start("resume", run, stderr=subprocess.STDOUT)
+    said = resumed.stdout.readline().decode()
+    assert said == (
+        f"deputy: [delegate] waits for approval: Start 1 subagent: a (risk: medium). To answer: deputy approve {run}\n"
+    )
+    assert house.approve(run).returncode == 0
+    assert b"done one" in resumed.stdout.read()
+    assert resumed.wait() == 0
 
 
 # --- kill -9 between the answer and the approved call -----------------------------------------------------------------

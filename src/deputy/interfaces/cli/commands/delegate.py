@@ -239,7 +239,8 @@ async def run_call(
         await deputy.delivered(session_id)
         outcomes = [result.outcome for result in results]
         is_cancelled = status == "cancelled"
-        text = remedy(session_id, outcomes) or (f"{session_id} was cancelled after all tasks ended" * is_cancelled)
+        when = "after all tasks ended" if any(one.session_id for one in outcomes) else "before any task began"
+        text = remedy(session_id, outcomes) or (f"{session_id} was cancelled {when}" * is_cancelled)
         if text and lines is None:
             warn(text)
         return CANCELLED if is_cancelled else live.exit_code(outcomes)
