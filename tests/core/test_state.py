@@ -4,11 +4,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from deputy.core.errors import Error
 from deputy.core.events import (
     Admitted,
+    Adopted,
     CancelRequested,
     Delivered,
     Event,
@@ -193,6 +194,21 @@ def test_a_resumed_run_has_another_round_with_its_own_clock() -> None:
     again = replay(history(BIRTH, Started(), late, Resumed(round=1), Started(), Noted(content="n"), late))
     assert (replay(records[:3]).seconds_worked(999.0), again.seconds_worked(999.0)) == (1.0, 1.0 + 2.0)
     assert replay(history(BIRTH, late, Resumed(round=2))).oddities == 1
+
+
+def test_the_time_between_a_dead_process_and_the_next_is_not_time_worked() -> None:
+    adopted = Adopted(owner="b", previous_owner="a")
+    born, admitted, started, note, taken, again, ended = history(
+        BIRTH, adopted, Started(), Noted(content="n"), adopted, Noted(content="m"), DONE
+    )
+    # It waited 60 s for a process before it began, and 600 s after its process had died.
+    late = [structs.replace(one, clock=one.clock + 60) for one in (admitted, started, note)]
+    later = [structs.replace(one, clock=one.clock + 660) for one in (taken, again, ended)]
+    records = [born, *late, *later]
+    assert replay(records[:4]).seconds_worked(now=170.0) == 170.0 - 162.0
+    assert replay(records).seconds_worked(now=9999.0) == 1.0 + 2.0
+    more = Record(run=RUN, seq=8, key="r", at=0.0, clock=900.0, event=Resumed(round=1))
+    assert replay([*records, more]).seconds_worked(now=904.0) == 3.0 + 4.0
 
 
 def test_a_state_stays_small_whatever_its_history() -> None:

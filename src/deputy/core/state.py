@@ -75,6 +75,9 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """When this round was requested. All `…_clock` fields: seconds by the journal's clock, for limits."""
     started_clock: float | None = None
     ended_clock: float | None = None
+    last_clock: float = 0.0
+    unattended: float = 0.0
+    """The seconds of this round in which no process worked on it: from the last record of a dead one to the next."""
     worked_before: float = 0.0
     """The seconds of its earlier rounds."""
     usage: Usage = NO_USAGE
@@ -110,8 +113,12 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def seconds_worked(self, now: float) -> float:
         """The seconds of all its rounds, of a live one until now."""
+        return round(self.worked_before + self.round_seconds(now), 3)
+
+    def round_seconds(self, now: float) -> float:
+        """The seconds of this round, of a live one until now."""
         until = now if self.ended_clock is None else self.ended_clock
-        return round(self.worked_before + max(0.0, until - self.began_clock), 3)
+        return max(0.0, until - self.began_clock - self.unattended)
 
     @property
     def is_live(self) -> bool:
@@ -137,7 +144,8 @@ def apply(state: State, record: events.Record) -> State:
             oddities=state.oddities + 1,
             oddity=f"{record.key}: {type(record.event).__name__} in a run that is {state.status}",
         )
-    return structs.replace(state, seq=record.seq, last_at=max(state.last_at, record.at), **fields)
+    last_at, last_clock = max(state.last_at, record.at), max(state.last_clock, record.clock)
+    return structs.replace(state, seq=record.seq, last_at=last_at, last_clock=last_clock, **fields)
 
 
 def replay(records: list[events.Record], state: State | None = None) -> State:
@@ -266,6 +274,7 @@ def _at_work(state: State, event: events.Event, record: events.Record) -> dict[s
                 "status": state.status if state.waits else "running",
                 "started_at": record.at if state.started_at is None else state.started_at,
                 "started_clock": record.clock if state.started_clock is None else state.started_clock,
+                "unattended": 0.0 if state.started_clock is None else state.unattended,
                 "first_started_at": record.at if state.first_started_at is None else state.first_started_at,
                 "backend": event.backend,
                 "model": event.model or state.model,
@@ -385,7 +394,8 @@ def _after_the_end(state: State, event: _AfterEnd, record: events.Record) -> dic
         case events.Delivered():
             return None if state.is_live else {"is_delivered": True}
         case events.Adopted():
-            return {} if state.is_live else None
+            gap = max(0.0, record.clock - state.last_clock)
+            return {"unattended": state.unattended + gap} if state.is_live else None
         case events.Resumed():
             if state.is_live or event.round != state.round + 1:
                 return None
@@ -398,6 +408,7 @@ def _after_the_end(state: State, event: _AfterEnd, record: events.Record) -> dic
                 "status": "requested",
                 "round": event.round,
                 "asked_clock": record.clock,
+                "unattended": 0.0,
                 "worked_before": state.seconds_worked(record.clock),
                 "ended_at": None,
                 "ended_clock": None,

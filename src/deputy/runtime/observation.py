@@ -59,7 +59,7 @@ class Observation:
         """Report the end of a run whose start was reported."""
         run = self._runs.pop(state.run, None)
         if run is not None:
-            seconds = 0.0 if state.ended_clock is None else max(0.0, state.ended_clock - state.began_clock)
+            seconds = 0.0 if state.ended_clock is None else state.round_seconds(state.ended_clock)
             reason = self._text(state.reason)
             self._call("run_ended", run, RunEnd(status=state.status, reason=reason, seconds=seconds, usage=state.usage))
 
