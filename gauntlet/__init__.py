@@ -1,0 +1,1 @@
+"""The gauntlet: delegation under faults, for Deputy and its peers; see README.md."""
