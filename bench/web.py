@@ -34,7 +34,8 @@ DEPUTY = [sys.executable, "-m", "deputy"]
 
 
 def row(name: str, figure: str, demand: str) -> None:
-    print(f"{name:<52}{figure:>22}   {demand}", flush=True)
+    load = f"load {os.getloadavg()[0]:.1f}"
+    print(f"{name:<56}{figure:>18}   {load:>9}   {demand}", flush=True)
 
 
 def p99(values: list[float]) -> float:
@@ -133,8 +134,8 @@ class Work:
 
 def asset_figures() -> None:
     files = [asset.body for asset in read_assets().values()]
-    row("assets", f"{sum(map(len, files)) / 1000:.1f} kB", "≤ 120 kB")
-    row("assets, gzipped", f"{sum(len(gzip.compress(one, 9)) for one in files) / 1000:.1f} kB", "≤ 40 kB")
+    row("assets as sent, without comments", f"{sum(map(len, files)) / 1000:.1f} kB", "≤ 120 kB")
+    row("the same, each file gzipped", f"{sum(len(gzip.compress(one, 9)) for one in files) / 1000:.1f} kB", "≤ 40 kB")
 
 
 def look_figure(home: Path) -> None:
@@ -185,12 +186,19 @@ async def browser_figures(server: Server, work: Work, long_run: str, listed: flo
             return found["TaskDuration"]
 
         before, began = await busy(), time.monotonic()
-        while time.monotonic() < began + SECONDS:
+        await page.evaluate(NOTE_LONG_TASKS)
+        while time.monotonic() < began + 3 * SECONDS:
             await page.mouse.wheel(0, 240)
             await asyncio.sleep(0.25)
         part = (await busy() - before) / (time.monotonic() - began)
         tasks = long_tasks(json.loads(await browser.stop_tracing()))
-        row(f"tasks > 50 ms of CPU in {SECONDS:.0f} s with scrolling", str(len(tasks)), "0")
+        waited = await page.evaluate("window.longTasks")
+        row(
+            f"long tasks > 50 ms in {3 * SECONDS:.0f} s with scrolling",
+            str(waited),
+            "0 (the browser's count, by the wall)",
+        )
+        row("of these > 50 ms of CPU time", str(len(tasks)), "0 (without the waits for a core)")
         row("main thread, 1,000 live", f"{part:.1%}", "≤ 15 %")
         await commit_to_dom(page, work)
         heap = await page.evaluate("performance.memory.usedJSHeapSize / 1e6")
@@ -225,6 +233,10 @@ new Promise(done => {
 """
 
 
+NOTE_LONG_TASKS = """
+window.longTasks = 0;
+new PerformanceObserver((list) => { window.longTasks += list.getEntries().length; }).observe({type: 'longtask'});
+"""
 UNTIL_SHOWN = """
 text => new Promise(done => {
   const look = () => document.body.textContent.includes(text) ? done() : requestAnimationFrame(look);
@@ -270,17 +282,19 @@ async def restart_figure(server: Server, journal: SqliteJournal, work: Work) -> 
         page = await browser.new_page()
         await page.goto(f"{server.url}/#token={server.token}")
         await page.wait_for_selector(".connection.live", state="attached")
-        back = []
+        back, whole = [], []
         for number in range(5):
             server.kill()
             run, lease = await work.busy.root(f"born while away {number}")
             if number == 2:
                 await work.busy.complete(run, lease)
                 prune(server.home, time.time() + 60)
+            started = time.perf_counter()
             server = Server(server.home, server.port)
             began = time.perf_counter()
             await page.evaluate(UNTIL_LIVE)
             back.append(time.perf_counter() - began)
+            whole.append(time.perf_counter() - started)
         await asyncio.sleep(1)
         rows = await page.evaluate(SHOWN_ROWS)
         await browser.close()
@@ -288,7 +302,8 @@ async def restart_figure(server: Server, journal: SqliteJournal, work: Work) -> 
         fresh = Mirror(json.loads(b"{" + Board(queries, "fresh").whole() + b"}"))
     is_equal = sorted(map(tuple, rows)) == sorted((one[0], one[4]) for one in fresh.rows.values())
     row("5 × kill -9 of the server and a prune: rows = journal", str(is_equal), "True")
-    row("back after a kill, at most", f"{max(back):.2f} s", "≤ 1 s")
+    row("back after a kill: page live after the server listens", f"{max(back):.2f} s", "≤ 1 s")
+    row("page live after `deputy web` was started again", f"{max(whole):.2f} s", "(its imports and the above)")
     return server
 
 

@@ -2,6 +2,7 @@
 
 from msgspec import Raw
 
+from deputy.core.errors import Error
 from deputy.core.events import (
     Event,
     ModelCallBegun,
@@ -14,11 +15,12 @@ from deputy.core.events import (
     ToolCallBegun,
     ToolCallEnded,
 )
-from deputy.core.outcome import Completed
+from deputy.core.outcome import Blocked, Completed
 from deputy.core.redaction import Redactor
 from deputy.core.request import Lineage
 from deputy.interfaces.report.timeline import Lane, Scale, TimeSpan, distinct, lane_of
 
+ASKED = Error(type="blocked", code="QUESTION", message="It asks.", recoverable=True, recommendation="Answer it.")
 DONE = Returned(outcome=Completed(lineage=Lineage.root("sess_1_a"), summary="Done."))
 
 
@@ -42,9 +44,9 @@ def test_spans_are_what_began_and_ended_and_a_failed_call_is_marked():
     )
     assert made.rounds == [(1.0, 9.0)]
     assert made.spans == [
-        TimeSpan("model", 2.0, 5.0, "sonnet in=0 out=0"),
-        TimeSpan("failed", 5.0, 6.0, "Read a.py"),
-        TimeSpan("waiting", 6.5, 9.0, "Which?"),
+        TimeSpan("model", 2.0, 5.0, "sonnet in=0 out=0", 3),
+        TimeSpan("failed", 5.0, 6.0, "Read a.py", 5),
+        TimeSpan("waiting", 6.5, 9.0, "Which?", 7),
     ]
 
 
@@ -57,7 +59,19 @@ def test_each_round_has_its_own_time_and_a_live_call_lasts_until_now():
         until=105.0,
     )
     assert made.rounds == [(1.0, 3.0), (100.0, 105.0)]
-    assert made.spans == [TimeSpan("model", 101.0, 105.0, "m")]
+    assert made.spans == [TimeSpan("model", 101.0, 105.0, "m", 4)]
+
+
+def test_a_blocked_run_waits_until_it_is_resumed_or_until_now():
+    blocked = Returned(
+        outcome=Blocked(lineage=Lineage.root("sess_1_a"), summary="?", question="Which?", errors=(ASKED,))
+    )
+    begin = ((1.0, "started", Started()), (3.0, "end", blocked))
+    still = lane(*begin, until=50.0)
+    assert (still.rounds, still.spans) == ([(1.0, 3.0)], [TimeSpan("waiting", 3.0, 50.0, "Which?", 2)])
+    resumed = lane(*begin, (9.0, "resumed", Resumed(round=1)), (12.0, "end:1", DONE))
+    assert resumed.rounds == [(1.0, 3.0), (9.0, 12.0)]
+    assert resumed.spans == [TimeSpan("waiting", 3.0, 9.0, "Which?", 3)]
 
 
 def test_a_long_idle_time_is_folded_and_order_is_kept():

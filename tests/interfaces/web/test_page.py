@@ -9,8 +9,11 @@ from tests.support.browser import AXE, IS_FULL, chromium, pages
 from tests.support.busy_journal import command_request, diff_request
 
 from deputy.core.approval import ApprovalPart, ApprovalRequest
-from deputy.core.events import Noted, QuestionAnswered
+from deputy.core.errors import Error
+from deputy.core.events import ModelCallEnded, Noted, QuestionAnswered, Returned
+from deputy.core.outcome import Blocked, Usage
 from deputy.core.progress import Progress
+from deputy.core.request import Lineage
 from deputy.core.state import answer_key
 from deputy.engine.recover import shown_status
 from deputy.journal.registry import list_runs
@@ -195,9 +198,72 @@ def test_the_timeline_and_the_usage_show_every_run(tab, pages):
     assert page.locator(".lane").count() == 9
     assert page.locator("rect.span-waiting").count() == 3
     assert page.locator("rect.span-model").count() >= 9
+    # The keys say what one call was, and open it.
+    page.keyboard.press("j")
+    page.keyboard.press("]")
+    page.wait_for_selector(".said:has-text('1 of ')")
+    assert "model anthropic:claude-sonnet-4-5 in=2.4k out=180" in page.text_content(".said")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".record.at:has-text('model')")
     page.goto(pages.page.url + "/usage")
     page.wait_for_selector("text=By model")
     assert "anthropic:claude-sonnet-4-5" in page.text_content(".usage")
+
+
+def test_a_long_wait_for_an_answer_is_folded_so_that_the_calls_stay_visible(tab, pages):
+    pages.open()
+
+    async def blocked():
+        run, lease = await pages.busy.root("asks")
+        await pages.busy.turns(lease, 1)
+        error = Error(type="blocked", code="QUESTION", message="?", recoverable=True, recommendation="Answer it.")
+        outcome = Blocked(lineage=Lineage.root(run), summary="?", question="Which file?", errors=(error,))
+        await pages.busy.journal.finish(lease, "returned:0", Returned(outcome=outcome))
+        return run
+
+    run = pages.do(blocked())
+    one = tab()
+    one.page.route("**/api/tree/*", lambda route: route.fulfill(json=after_an_hour(route.fetch().json())))
+    page = one.open(f"/tree/{run}")
+    page.wait_for_selector("rect.span-waiting")
+    assert "1 idle time folded" in page.text_content(".timeline-page")
+    assert float(page.get_attribute("rect.span-model", "width")) > 100
+    page.hover("rect.span-waiting")
+    assert "waiting Which file?" in page.text_content(".said")
+
+
+def after_an_hour(tree: dict) -> dict:
+    """The spans of a tree, as if the wait had taken an hour."""
+    for lane in tree["lanes"]:
+        lane["spans"] = [
+            [kind, since - 3600, until and until - 3600, *more] for kind, since, until, *more in lane["spans"]
+        ]
+    return tree
+
+
+def test_the_age_is_since_the_request_the_time_is_that_of_the_work_and_an_estimate_is_marked(tab, pages):
+    pages.open()
+
+    async def estimated():
+        top, lease = await pages.busy.root("call")
+        run, child = await pages.busy.child(top, lease, "worker", seconds=None)
+        usage = Usage(input=2400, output=180, requests=1, estimated=True)
+        await pages.busy.journal.append(child, "model:0", ModelCallEnded(model="m", usage=usage))
+        await pages.busy.stop_early(run, child)
+
+    pages.do(estimated())
+    one = tab()
+    one.page.route("**/api/board", lambda route: route.fulfill(json=two_hours_later(route.fetch().json())))
+    page = one.open()
+    row = page.locator("[role=treeitem]:has-text('worker')")
+    assert row.locator(".c-age").text_content().startswith("2h 00m")
+    assert row.locator(".c-time").text_content() == "0.0s"
+    assert page.locator("[role=treeitem]:has-text('call') .c-in").text_content().startswith("~")
+    assert page.text_content(".stats a[href='/usage'] strong").startswith("~")
+
+
+def two_hours_later(board: dict) -> dict:
+    return board | {"now": board["now"] + 7200}
 
 
 def test_a_link_to_a_record_far_down_reads_no_more_than_its_page(tab, pages):

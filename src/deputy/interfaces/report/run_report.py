@@ -14,7 +14,7 @@ from deputy.core.outcome import Usage
 from deputy.core.request import timestamp
 from deputy.core.visible_text import visible_json
 from deputy.interfaces.report.safe_html import Html, SafeHtml
-from deputy.interfaces.report.timeline import LEGEND, Lane, lane_of, timeline_svg
+from deputy.interfaces.report.timeline import LEGEND, Lane, is_open, lane_of, timeline_svg
 from deputy.interfaces.text_lines import cost_part, elapsed, one_line, tokens
 from deputy.interfaces.view.progress_table import ending_mark
 from deputy.journal.registry import as_tree, show_run, statuses
@@ -87,13 +87,13 @@ def _runs(queries: Queries, top: State, redactor: Redactor) -> Iterator[Reported
         state = status.state
         depth = depths[state.run] = depths.get(state.parent or "", -1) + 1
         records = list(queries.records(state.run))
-        until = clock if state.is_live and not status.is_orphaned else None
+        until = clock if is_open(status) else None
         # Redacted by field: the name of a field decides what its value may show.
         form: dict[str, Any] = json.decode(outgoing_json(show_run(queries, state.run)))
         transcript = json.decode(outgoing_json(transcribe(records, state)), type=Transcript | None)
         name = form["label"] or form["command"] or form["subagent"]
         lane = lane_of(name, f"run-{safe_id(state.run)}", records, redactor, until)
-        seconds = state.seconds_worked(clock if until is not None or not lane.rounds else lane.rounds[-1][1])
+        seconds = state.seconds_worked(clock if not lane.rounds else lane.rounds[-1][1])
         yield ReportedRun(form=form, transcript=transcript, lane=lane, depth=depth, seconds=seconds)
 
 

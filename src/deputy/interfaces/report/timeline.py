@@ -10,6 +10,7 @@ from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, json
 
 from deputy.core import events
 from deputy.core.events import Record
+from deputy.core.outcome import Blocked
 from deputy.core.progress import shown_arguments
 from deputy.core.state import ASKED, BEGUN
 from deputy.interfaces.text_lines import elapsed, one_line, tokens
@@ -17,8 +18,10 @@ from deputy.interfaces.text_lines import elapsed, one_line, tokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from deputy.core.outcome import Outcome
     from deputy.core.redaction import Redactor
     from deputy.engine.ports.queries import DamagedRecord
+    from deputy.engine.recover import RunStatus
     from deputy.interfaces.report.safe_html import Html, SafeHtml
 
 SpanKind: TypeAlias = Literal["model", "tool", "waiting", "retry", "failed"]
@@ -30,6 +33,7 @@ LEGEND: dict[SpanKind, str] = {
     "failed": "failed",
 }
 
+_BLOCKED = "blocked"
 _GAP_SHARE, _GAP_SECONDS, _GAP_WIDTH = 0.1, 2.0, 3.0
 """An idle time of more than this share of the work, and of these seconds, is folded to this width."""
 _LEAST_WIDTH = 0.15
@@ -46,6 +50,8 @@ class TimeSpan(NamedTuple):
     begin: float
     end: float
     text: str
+    seq: int = 0
+    """The record that ended it; of an open one the last record."""
 
 
 class Lane(NamedTuple):
@@ -57,6 +63,11 @@ class Lane(NamedTuple):
     spans: list[TimeSpan]
 
 
+def is_open(status: RunStatus) -> bool:
+    """Whether the lane of a run lasts until now: a process works on it, or it waits for an answer."""
+    return status.state.status == "blocked" or (status.state.is_live and not status.is_orphaned)
+
+
 def lane_of(
     label: str, anchor: str, records: Iterable[Record | DamagedRecord], redactor: Redactor, until: float | None
 ) -> Lane:
@@ -64,12 +75,14 @@ def lane_of(
     lane = Lane(label, anchor, [], [])
     begun: dict[str, tuple[SpanKind, float, str]] = {}
     start: float | None = None
-    last = 0.0
+    last, seq = 0.0, 0
     for record in records:
         if not isinstance(record, Record):
             continue
         clock = last = max(last, record.clock)
-        start = clock if start is None else start
+        seq = record.seq
+        if start is None and not lane.rounds:
+            start = clock
         match record.event:
             case events.ModelCallBegun(model=model):
                 begun[record.key.removesuffix(BEGUN)] = ("model", clock, model)
@@ -78,37 +91,51 @@ def lane_of(
             case events.QuestionAsked(question=question):
                 begun[record.key.removesuffix(ASKED)] = ("waiting", clock, question)
             case events.Retried(seconds=seconds, reason=reason):
-                lane.spans.append(TimeSpan("retry", clock, clock + seconds, reason))
-            case events.Returned() | events.AdmissionRefused():
-                lane.rounds.append((start, clock))
-                lane.spans.extend(TimeSpan(kind, since, clock, text) for kind, since, text in begun.values())
-                begun.clear()
+                lane.spans.append(TimeSpan("retry", clock, clock + seconds, reason, seq))
+            case events.Returned() | events.AdmissionRefused() as ended:
+                lane.rounds.append((clock if start is None else start, clock))
+                start = None
+                _close(lane, begun, clock, seq)
+                begun |= _blocked(ended.outcome, clock)
             case events.Resumed():
+                _close(lane, begun, clock, seq)
                 start = clock
             case _:
                 if (one := begun.pop(record.key, None)) is not None:
-                    lane.spans.append(_ended(one, record.event, clock))
+                    lane.spans.append(_ended(one, record, clock))
     end = max(last, until or 0.0)
-    if start is not None and (begun or not lane.rounds or lane.rounds[-1][0] < start):
+    if start is not None:
         lane.rounds.append((start, end))
-        lane.spans.extend(TimeSpan(kind, since, end, text) for kind, since, text in begun.values())
+    _close(lane, begun, end, seq)
     return lane
+
+
+def _blocked(outcome: Outcome, clock: float) -> dict[str, tuple[SpanKind, float, str]]:
+    """The wait for the answer that resumes a run."""
+    return {_BLOCKED: ("waiting", clock, outcome.question)} if isinstance(outcome, Blocked) else {}
+
+
+def _close(lane: Lane, begun: dict[str, tuple[SpanKind, float, str]], clock: float, seq: int) -> None:
+    """End everything that is open."""
+    lane.spans.extend(TimeSpan(kind, since, clock, text, seq) for kind, since, text in begun.values())
+    begun.clear()
 
 
 class _Result(Struct):
     is_error: bool = False
 
 
-def _ended(begun: tuple[SpanKind, float, str], event: events.Event, clock: float) -> TimeSpan:
+def _ended(begun: tuple[SpanKind, float, str], record: Record, clock: float) -> TimeSpan:
     kind, since, text = begun
-    match event:
+    match record.event:
         case events.ModelCallEnded(usage=usage, error=error):
             text = f"{text} {tokens(usage.input, usage.output, estimated=usage.estimated)}"
-            return TimeSpan("failed" if error is not None else kind, since, clock, text)
+            kind = "failed" if error is not None else kind
         case events.ToolCallEnded(message=message, error=error):
-            return TimeSpan("failed" if error is not None or _is_error(message) else kind, since, clock, text)
+            kind = "failed" if error is not None or _is_error(message) else kind
         case _:
-            return TimeSpan(kind, since, clock, text)
+            pass
+    return TimeSpan(kind, since, clock, text, record.seq)
 
 
 def _is_error(message: object) -> bool:

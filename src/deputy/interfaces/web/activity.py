@@ -21,6 +21,8 @@ HOT_DOLLARS = 0.5
 """Dollars a minute above which a run is flagged."""
 _MINUTE = 60.0
 _TEXT_LENGTH = 160
+_SHOWN = frozenset(("tool_call", "tool_error", "text", "thinking", "retry", "note", "fallback", "warning", "waiting"))
+"""The events that say what a run does."""
 
 
 class Doing(NamedTuple):
@@ -35,10 +37,12 @@ class Activity:
     """The latest progress of one live run."""
 
     def __init__(self) -> None:
-        self.doing: Doing | None = None
         self.is_retrying = False
         self.turn_text = ""
         """The end of the text that the model has streamed since its last tool call."""
+        self._latest: Progress | None = None
+        """The last event that says what the run does."""
+        self._at = 0.0
         self._calls: deque[tuple[str, str]] = deque(maxlen=LOOKED_AT)
         self._costs: deque[tuple[float, float]] = deque()
         self._used = 0
@@ -51,12 +55,12 @@ class Activity:
 
     def last_at(self, state: State) -> float:
         """The last sign of life, by the wall clock."""
-        return state.last_at if self.doing is None else max(state.last_at, self.doing.at)
+        return max(state.last_at, self._at)
 
-    def add(self, body: bytes, at: float, redactor: Redactor) -> Progress | None:
-        """Add a progress event; returns it redacted, or None if it cannot be read."""
+    def add(self, body: bytes, at: float) -> Progress | None:
+        """Add a progress event; None if it cannot be read."""
         try:
-            progress = redacted(json.decode(body, type=Progress), redactor)
+            progress = json.decode(body, type=Progress)
         except MsgspecError:
             return None
         self.is_retrying = progress.event == "retry" or (self.is_retrying and progress.event == "warning")
@@ -70,11 +74,18 @@ class Activity:
             self._is_repeated, self._used = used <= self._used, max(used, self._used)
         if progress.event == "tool_call" and not self._is_repeated:
             self._calls.append((progress.tool or "", progress.args or ""))
-        if (doing := self._described(progress)) is not None:
-            self.doing = Doing(*doing, at)
+        if progress.event in _SHOWN:
+            self._latest, self._at = progress, at
         return progress
 
-    def _described(self, progress: Progress) -> tuple[str, str] | None:
+    def doing(self, redactor: Redactor) -> Doing | None:
+        """What the run does now; only the last event of many is redacted."""
+        if self._latest is None:
+            return None
+        progress = redacted(self._latest, redactor)
+        return Doing(*self._described(progress), self._at)
+
+    def _described(self, progress: Progress) -> tuple[str, str]:
         match progress.event:
             case "tool_call":
                 return "tool", f"{progress.tool} {progress.args or ''}".strip()
@@ -88,10 +99,8 @@ class Activity:
                 return "retry", retry_text(progress)
             case "note":
                 return "note", " ".join((progress.content or "").split())[:_TEXT_LENGTH]
-            case "fallback" | "warning" | "waiting":
-                return progress.event, " ".join((progress.reason or progress.content or "").split())[:_TEXT_LENGTH]
             case _:
-                return None
+                return progress.event, " ".join((progress.reason or progress.content or "").split())[:_TEXT_LENGTH]
 
     def spent(self, cost: float | None, at: float) -> None:
         """Note the total cost at a time."""

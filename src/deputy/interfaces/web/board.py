@@ -34,6 +34,8 @@ TICK_SECONDS = 2.0
 _EXPIRE_SECONDS = 5.0
 _MOST_HEADS = 200
 _MOST_CAUGHT_UP = 20
+_READ_PROGRESS = 64
+"""The latest progress events of a run that are read when the board opens."""
 
 FIELDS = (
     "id",
@@ -147,7 +149,7 @@ class Board:
             self._put(state)
         for state in found.values():
             if state.is_live:
-                self._take_progress(queries.progress(state.run))
+                self._take_progress(queries.progress(state.run)[-_READ_PROGRESS:])
         self._check_holders()
         self._encode(self._states)
         self._question(self._states)
@@ -282,20 +284,23 @@ class Board:
 
     def _take_progress(self, events: Iterable[ProgressEvent], frames: list[Frame] | None = None) -> dict[str, Doing]:
         """Take progress events; text of watched runs becomes frames."""
-        changed: dict[str, Doing] = {}
+        touched: dict[str, Activity] = {}
         for one in events:
             activity = self._activities.get(one.run)
             if activity is None:
                 continue
-            progress = activity.add(one.body, round(one.at + self._offset, 3), self._redactor)
-            if activity.doing is not None and self._doing.get(one.run) != activity.doing:
-                self._doing[one.run] = changed[one.run] = activity.doing
-                self._doing_versions[one.run] = self._look
-            is_text = progress is not None and progress.event == "text"
-            if frames is not None and is_text and progress is not None and one.run in self.watched:
+            progress = activity.add(one.body, round(one.at + self._offset, 3))
+            touched[one.run] = activity
+            if frames is not None and progress is not None and progress.event == "text" and one.run in self.watched:
                 turn = self._states[one.run].counts.turns
                 text = {"run": one.run, "turn": turn, "piece": progress.content or ""}
                 frames.append(self._frame("text", visible_json(text), one.run))
+        changed: dict[str, Doing] = {}
+        for run, activity in touched.items():
+            doing = activity.doing(self._redactor)
+            if doing is not None and self._doing.get(run) != doing:
+                self._doing[run] = changed[run] = doing
+                self._doing_versions[run] = self._look
         return changed
 
     def _heads(self, first: dict[str, int]) -> list[Frame]:
@@ -338,7 +343,10 @@ class Board:
         texts = (state.label or state.command or state.agent, state.agent, state.command, state.model, state.reason)
         known = self._texts.get(state.run)
         if known is None or known[0] != texts:
-            known = self._texts[state.run] = texts, json.decode(outgoing_json(texts), type=list[str])
+            known = self._texts[state.run] = (
+                texts,
+                json.decode(self._redactor.redact_json(json.encode(texts)), type=list[str]),
+            )
         return known[1]
 
     def _encode(self, runs: Iterable[str]) -> list[str]:

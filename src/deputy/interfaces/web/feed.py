@@ -177,6 +177,8 @@ class Feed:
 
     async def follow(self) -> None:
         """Look again and again, until cancelled."""
+        # The board is ready, or nearly, when a page that lost its server connects again.
+        await self.thread.run(self._opened)
         while True:
             if not self._readers and not self._jobs.are_running:
                 self._is_asked.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, json, to_builtins
@@ -13,16 +14,19 @@ from deputy.core.events import Record
 from deputy.core.progress import Progress
 from deputy.core.request import ALWAYS_GRANTED
 from deputy.core.serialize import outcome_dict
-from deputy.engine.ports.queries import DamagedRecord
 from deputy.engine.worktree import WORKTREE_OPENED, WorktreeOpened
+from deputy.interfaces.report.timeline import is_open, lane_of
 from deputy.interfaces.web.record_lines import record_head, record_rows
 from deputy.journal.registry import asked_of, entry_dict, statuses, with_usage
+from deputy.processes.outgoing import process_redactor
 from deputy.tools.git_diff import changed_files, find_place, patch_of
 
 if TYPE_CHECKING:
+    from deputy.core.redaction import Redactor
     from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
     from deputy.engine.ports.tool import Worktree
+    from deputy.engine.recover import RunStatus
 
 MOST_RECORDS = 500
 """Records that one request returns at most."""
@@ -95,6 +99,7 @@ def _turns(last: list[Record]) -> list[dict[str, Any]]:
                         "input": usage.input,
                         "output": usage.output,
                         "cached": usage.cached,
+                        "estimated": usage.estimated,
                         "cost": usage.cost,
                         "context": ended.context_tokens,
                         "failed": ended.error is not None,
@@ -136,37 +141,27 @@ def run_notes(queries: Queries, run: str) -> dict[str, Any]:
 # --- spans of a tree --------------------------------------------------------------------------------------------------
 
 MOST_SPANS = 20_000
+_SPAN_TEXT = 300
 
 
 def tree_spans(queries: Queries, root: str) -> dict[str, Any]:
     """What each run of a tree did when: model calls, tool calls, waits and retries."""
-    states = queries.tree(root) or [found_run(queries, root)]
-    room = MOST_SPANS // len(states)
-    lanes = [{"run": state.run, "spans": _spans(queries, state, max(20, room))} for state in states]
+    runs = statuses(queries, queries.tree(root) or [found_run(queries, root)])
+    room, redactor = MOST_SPANS // len(runs), process_redactor()
+    lanes = [{"run": one.state.run, "spans": _spans(queries, one, max(20, room), redactor)} for one in runs]
     return {"root": root, "lanes": lanes}
 
 
-def _spans(queries: Queries, state: State, most: int) -> list[list[Any]]:
-    begun: dict[str, tuple[str, float, str]] = {}
-    spans: list[list[Any]] = []
-    for record in queries.records(state.run, after=max(0, state.seq - most)):
-        if isinstance(record, DamagedRecord):
-            continue
-        match record.event:
-            case events.ModelCallBegun(model=model):
-                begun[record.key.removesuffix(".begun")] = ("model", record.at, model)
-            case events.ToolCallBegun(tool=tool):
-                begun[record.key.removesuffix(".begun")] = ("tool", record.at, tool)
-            case events.QuestionAsked(topic=topic):
-                begun[record.key.removesuffix(".asked")] = ("waiting", record.at, topic)
-            case events.ModelCallEnded() | events.ToolCallEnded() | events.QuestionAnswered():
-                if (start := begun.pop(record.key, None)) is not None:
-                    spans.append([*start[:2], record.at, start[2], record.seq])
-            case events.Retried(seconds=seconds, reason=reason):
-                spans.append(["retry", record.at, record.at + seconds, reason[:120], record.seq])
-            case _:
-                continue
-    return spans + [[kind, at, None, name, state.seq] for kind, at, name in begun.values() if state.is_live]
+def _spans(queries: Queries, status: RunStatus, most: int, redactor: Redactor) -> list[list[Any]]:
+    state, clock = status.state, queries.now()
+    # The page counts by the wall clock.
+    offset = time.time() - clock
+    until = clock if is_open(status) else None
+    lane = lane_of("", "", queries.records(state.run, after=max(0, state.seq - most)), redactor, until)
+    return [
+        [one.kind, one.begin + offset, None if one.end == until else one.end + offset, one.text[:_SPAN_TEXT], one.seq]
+        for one in lane.spans
+    ]
 
 
 # --- the diff ---------------------------------------------------------------------------------------------------------

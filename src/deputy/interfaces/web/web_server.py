@@ -90,18 +90,30 @@ class TokenLimit:
         self._wrong.append(self._clock())
 
 
-_SPACES = ((" {", "{"), ("{ ", "{"), (" }", "}"), (";}", "}"), ("; ", ";"), (": ", ":"), (", ", ","))
-
-
-_OF_THE_REPORT = (".report", ".timeline")
+_SPACES = {
+    ".css": (
+        ("\n", " "),
+        ("} ", "}"),
+        (" {", "{"),
+        ("{ ", "{"),
+        (" }", "}"),
+        (";}", "}"),
+        ("; ", ";"),
+        (": ", ":"),
+        (", ", ","),
+    ),
+    ".js": tuple((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=")),
+}
+"""Spaces that a file does not need; no text of the page has one of these signs."""
+_OF_THE_REPORT = (".report", ".timeline", "@media print", "@media (max-width: 40rem)")
 """The beginnings of rules in the shared stylesheet that the page does not use."""
 
 
 def slim(text: str, kind: str) -> str:
-    """A file as it is sent: without comment lines and indentation, a style sheet also without spaces between parts."""
+    """A file as it is sent: without comment lines, indentation and spaces between parts."""
     lines = (line.strip() for line in text.splitlines())
     sent = "\n".join(line for line in lines if line and not line.startswith(("//", "/*")))
-    for spaced, short in _SPACES if kind == ".css" else ():
+    for spaced, short in _SPACES.get(kind, ()):
         sent = sent.replace(spaced, short)
     return sent
 

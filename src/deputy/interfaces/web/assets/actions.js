@@ -47,7 +47,7 @@ export function ask(question, yes, more = null) {
   return new Promise((done) => {
     const dialog = h('dialog.ask', {'aria-label': question},
       h('p', question), more,
-      h('div', {class: 'buttons'},
+      h('div.buttons',
         h('button.plain', {onclick: () => dialog.close('')}, 'Back'),
         h('button.main', {autofocus: true, onclick: () => dialog.close('yes')}, yes)));
     dialog.addEventListener('close', () => { dialog.remove(); done(dialog.returnValue === 'yes'); });
@@ -124,6 +124,14 @@ export function askText(question, yes, text = '') {
 const idOf = (one) => `${one.run} ${one.key}`;
 export const addressOf = (one) => `/waiting#${encodeURIComponent(idOf(one))}`;
 
+const leftText = (until) => `${duration(until - store.now())} left`;
+const left = (one) => one.until && h('span.quiet', {'data-until': one.until}, leftText(one.until));
+
+/** Show how long each question in an element is still open. */
+export function countDown(element) {
+  for (const one of element.querySelectorAll('[data-until]')) setText(one, leftText(one.dataset.until));
+}
+
 /** A question on one line, for lists. */
 export function questionLine(one) {
   const risk = one.about?.risk;
@@ -131,7 +139,7 @@ export function questionLine(one) {
     h('span', {class: `risk ${risk ?? 'asks'}`}, one.answered ? 'answered' : risk ? `${risk} risk` : 'question'),
     h('span.who', [...one.path, one.label].join(' › ')),
     h('span.what', one.question),
-    one.until && h('span.quiet', {'data-until': one.until}, `${duration(one.until - store.now())} left`));
+    left(one));
 }
 
 export class WaitingView {
@@ -142,7 +150,7 @@ export class WaitingView {
     this.list = h('nav.waiting-list', {'aria-label': 'Questions'});
     this.card = h('section.card', {'aria-label': 'Question'});
     this.element.append(h('h1', 'Waiting for you'), h('div.split', this.list, this.card));
-    this.timer = setInterval(() => this.tick(), 1000);
+    this.timer = setInterval(() => countDown(this.element), 1000);
     this.onhash = () => this.update('hash');
     addEventListener('hashchange', this.onhash);
     this.update('board');
@@ -181,18 +189,12 @@ export class WaitingView {
     this.current = idOf(one);
     this.card.hidden = false;
     this.approval?.dispose();
-    this.approval = new QuestionCard(one, () => this.done());
+    this.approval = new QuestionCard(one, () => this.update('waiting'));
     put(this.card, this.approval.element);
     this.approval.placed();
     for (const line of this.list.querySelectorAll('a')) {
       if (line.hash === addressOf(one).slice(8)) line.setAttribute('aria-current', 'true'); else line.removeAttribute('aria-current');
     }
-  }
-
-  done() { this.update('waiting'); }
-
-  tick() {
-    for (const one of this.element.querySelectorAll('[data-until]')) setText(one, `${duration(Number(one.dataset.until) - store.now())} left`);
   }
 
   step(by) {
@@ -202,17 +204,13 @@ export class WaitingView {
     if (next) { this.shownKey = ''; if (this.approval) this.approval.isOver = false; location.hash = addressOf(next).slice(9); }
   }
 
-  key(key) {
-    const acts = {
-      j: () => this.step(1), k: () => this.step(-1), ']': () => this.step(1), '[': () => this.step(-1),
-      w: () => this.step(1),
+  keys() {
+    return {
+      j: () => this.step(1), k: () => this.step(-1), ']': () => this.step(1), '[': () => this.step(-1), w: () => this.step(1),
       a: () => this.approval?.focus('approve'), d: () => this.approval?.focus('deny'), r: () => this.approval?.focus('words'),
       Enter: () => this.current && this.go(`/run/${this.current.split(' ')[0]}`),
       Escape: () => this.go('/'),
     };
-    if (!acts[key]) return false;
-    acts[key]();
-    return true;
   }
 }
 
@@ -224,15 +222,15 @@ export class QuestionCard {
     this.isOver = false;
     this.result = h('div.result', {role: 'alert'});
     const about = one.about;
-    this.element = h('div', {class: 'question-card'},
-      h('header', {},
+    this.element = h('div.question-card',
+      h('header',
         h('p.quiet.crumbs', [...one.path, ''].join(' › '), h('a', {href: `/run/${one.run}`}, one.label)),
         h('h2', about?.title ?? 'A question'),
-        h('p', {class: 'facts'},
+        h('p.facts',
           about && h('span', {class: `risk ${about.risk}`}, `${about.risk} risk`),
           about?.cost && h('span', `cost: ${about.cost}`),
           h('span.quiet', `asked ${clock(one.since)}`),
-          one.until && h('span', {'data-until': one.until}, `${duration(one.until - store.now())} left`),
+          left(one),
           about?.folder && h('span.quiet.code', exact(about.folder)))));
     if (one.answered) this.answered();
     else if (about) this.approve(about);
@@ -253,7 +251,7 @@ export class QuestionCard {
 
   approve(about) {
     this.text = h('div.exact', {tabindex: '0', role: 'region', 'aria-label': 'All of what will run'},
-      about.parts.map((part) => h('section', {class: 'part'},
+      about.parts.map((part) => h('section.part',
         h('h3', exact(part.name), sizeOf(part.text)),
         isDiff(part.name, part.text) ? diffLines(part.text, exact) : longText(part.text))));
     this.seen = [[0, 0]];

@@ -4,7 +4,7 @@ import {addressOf, announce, ask, jobEnded, messagePlaces, WaitingView} from './
 import {BoardView} from './board.js';
 import {clock, counted, h, put, setText} from './dom.js';
 import {RunView} from './run.js';
-import {ApiError, dropToken, hasToken, setToken, store, takeToken} from './store.js';
+import {ApiError, dropToken, hasToken, RETRY_MS, setToken, store, takeToken} from './store.js';
 import {TimelineView, UsageView} from './plots.js';
 
 const KEYS = [
@@ -23,7 +23,7 @@ const badge = h('span.badge', {hidden: true});
 const bell = h('button.plain.bell', {title: 'Notify me of questions', onclick: () => allowNotifications()}, 'Notify me');
 const nav = h('nav', {'aria-label': 'Pages'},
   h('a', {href: '/'}, 'Board'), h('a', {href: '/waiting'}, 'Waiting', badge), h('a', {href: '/usage'}, 'Usage'));
-const top = h('header', {class: 'top'},
+const top = h('header.top',
   h('a.brand', {href: '/', 'aria-label': 'Deputy, board'}, h('img', {src: '/assets/favicon.svg', alt: '', width: '22', height: '22'}), h('span', 'Deputy')),
   nav, h('span.space'), bell, connection, h('button.plain.help', {'aria-label': 'Keys', title: 'Keys ( ? )', onclick: () => help()}, '?'));
 const offline = h('div.offline', {role: 'status', hidden: true});
@@ -93,7 +93,11 @@ document.addEventListener('keydown', (event) => {
   if (/^(Arrow|Page)|^(Home|End)$/.test(event.key) && !target.matches('[role=tree]')) return;
   if (event.key === '?') help();
   else if (event.key === 'w' && !(view instanceof WaitingView)) nextWaiting();
-  else if (!view?.key?.(event.key)) return;
+  else {
+    const act = view?.keys()?.[event.key];
+    if (!act) return;
+    act();
+  }
   event.preventDefault();
 });
 
@@ -174,7 +178,7 @@ async function begin() {
   document.body.append(h('a.skip', {href: '#main'}, 'To the content'), top, offline, main, ...messagePlaces());
   connected();
   if (!hasToken()) { signIn(); return; }
-  for (let pause = 250; ; pause = Math.min(400, pause * 2)) {
+  for (;;) {
     try {
       await store.load();
       break;
@@ -183,7 +187,7 @@ async function begin() {
       if (error.status === 401) { dropToken(); signIn('The server does not accept this token.'); return; }
       if (error.status === 429) { signIn(error.message); return; }
       store.connected('offline');
-      await new Promise((done) => setTimeout(done, pause));
+      await new Promise((done) => setTimeout(done, RETRY_MS));
     }
   }
   show();

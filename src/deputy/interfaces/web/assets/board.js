@@ -1,8 +1,8 @@
 // The board: what waits, then all runs as a tree.
 
-import {ask, cancelRuns, questionLine, resumeRuns, say} from './actions.js';
-import {count, counted, duration, h, MARKS, meter, money, put, setText, statusMark} from './dom.js';
-import {ApiError, get, isLive, nameOf, store} from './store.js';
+import {ask, cancelRuns, countDown, questionLine, resumeRuns, say} from './actions.js';
+import {counted, duration, h, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
+import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 import {VirtualList} from './lists.js';
 import {lastRecords} from './texts.js';
 
@@ -213,9 +213,9 @@ export class BoardView {
       const silent = isLive(row) ? store.now() - lastSign(row) : 0;
       setText(doing, shown + (silent > 15 && row.status === 'running' && !store.children.has(item.id) ? ` · silent ${duration(silent)}` : ''));
       if (doing.className !== `c-doing ${at_?.[0] ?? ''}`) doing.className = `c-doing ${at_?.[0] ?? ''}`;
-      setText(age, duration((row.ended_at ?? store.now()) - row.began_at));
-      setText(input, (row.estimated ? '~' : '') + count(used.input));
-      setText(output, count(used.output));
+      setText(age, duration(store.now() - row.requested_at));
+      setText(input, tokens(used.input, used.estimated));
+      setText(output, tokens(used.output, used.estimated));
       setText(cost, money(used.cost, used.requests));
       this.bar_(time, row);
       if (before === row) return;
@@ -234,7 +234,7 @@ export class BoardView {
 
   bar_(element, row) {
     const end = row.ended_at ?? store.now();
-    if (!row.deadline || !isLive(row)) { setText(element, ''); return; }
+    if (!row.deadline || !isLive(row)) { setText(element, took(row)); element.dataset.key = ''; return; }
     const part = (end - row.began_at) / Math.max(1, row.deadline - row.began_at);
     const text = row.deadline > end ? `${duration(row.deadline - end)} left` : `${duration(end - row.deadline)} over`;
     const key = `${Math.round(part * 100)} ${text}`;
@@ -259,9 +259,7 @@ export class BoardView {
 
   tick() {
     this.list.soon();
-    for (const one of this.asking.querySelectorAll('[data-until]')) {
-      setText(one, `${duration(Number(one.dataset.until) - store.now())} left`);
-    }
+    countDown(this.asking);
   }
 
   totals() {
@@ -277,7 +275,7 @@ export class BoardView {
       stat(found.running, 'running', '/?status=running'),
       stat(found.flagged, 'flagged', '/?flag=any', found.flagged ? 'partial' : ''),
       stat(found.failed, 'failed', '/?status=failed', found.failed ? 'failed' : ''),
-      stat(count(found.tokens), 'tokens', '/usage'),
+      stat(tokens(found.tokens, found.estimated), 'tokens', '/usage'),
       stat(cost, 'cost', '/usage'),
       stat(found.rate ? money(found.rate) : '–', 'a minute'));
   }
@@ -410,9 +408,9 @@ export class BoardView {
     }
   }
 
-  key(key) {
+  keys() {
     const item = this.current;
-    const acts = {
+    return {
       j: () => this.move(this.at + 1), ArrowDown: () => this.move(this.at + 1),
       k: () => this.move(this.at - 1), ArrowUp: () => this.move(this.at - 1),
       Home: () => this.move(0), End: () => this.move(this.items.length - 1),
@@ -428,9 +426,6 @@ export class BoardView {
       '[': () => this.sibling(-1), ']': () => this.sibling(1),
       Escape: () => this.close(),
     };
-    if (!acts[key]) return false;
-    acts[key]();
-    return true;
   }
 
   out(item) {

@@ -3,10 +3,11 @@
 const SVG = 'http://www.w3.org/2000/svg';
 const VECTOR = new Set(['svg', 'g', 'rect', 'line', 'path', 'text']);
 
-/** Characters that are invisible or change the direction of text; line ends and tabs are visible. */
-export const UNSEEN =
-  // eslint-disable-next-line no-control-regex
-  /[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\u{110bd}\u{110cd}\u{13430}-\u{13442}\u{16fe4}\u{1bca0}-\u{1bca3}\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e01ef}]/gu;
+// Control, format and ignorable characters, blanks and joiners; line ends and tabs are visible.
+const HIDDEN = String.raw`(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{DI}\u2800\u2d7f\u{1107f}\u{13441}\u{13442}\u{16fe4}\u{1d159}]`;
+const UNSEEN = new RegExp(HIDDEN, 'gu');
+// The same, and a mark of another script on an ASCII letter, which few fonts show.
+const DOUBTFUL = new RegExp(String.raw`${HIDDEN}|(?<![^\x00-\x7f\p{sc=Zinh}\p{Cf}])(?!\p{sc=Zinh})[\p{Mn}\p{Me}]+`, 'gu');
 
 /** A text without invisible characters. */
 export const plain = (text) => String(text ?? '').replace(UNSEEN, '');
@@ -58,13 +59,9 @@ export function setText(element, text) {
 export function exact(text) {
   const nodes = [];
   let at = 0;
-  for (const found of text.matchAll(UNSEEN)) {
+  for (const found of text.matchAll(DOUBTFUL)) {
     if (found.index > at) nodes.push(document.createTextNode(text.slice(at, found.index)));
-    const code = found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, '0');
-    const mark = document.createElement('mark');
-    mark.className = 'unseen';
-    mark.textContent = `U+${code}`;
-    nodes.push(mark);
+    nodes.push(h('mark.unseen', [...found[0]].map((one) => `U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`)));
     at = found.index + found[0].length;
   }
   if (at < text.length) nodes.push(document.createTextNode(text.slice(at)));
@@ -98,6 +95,16 @@ export function duration(seconds) {
   if (whole < 86400) return `${Math.floor(whole / 3600)}h ${String(Math.floor((whole % 3600) / 60)).padStart(2, '0')}m`;
   return `${Math.floor(whole / 86400)}d ${Math.floor((whole % 86400) / 3600)}h`;
 }
+
+/** A duration of something short: 0.4s, 12s. */
+export const elapsed = (seconds) => (seconds < 10 ? `${Math.max(0, seconds).toFixed(1)}s` : duration(seconds));
+
+/** Tokens; `~` marks an estimate. */
+export const tokens = (number, isEstimated) => (isEstimated && number ? '~' : '') + count(number);
+
+/** Tokens and cost. */
+export const usage = (used) =>
+  `${tokens(used.input, used.estimated)} in, ${tokens(used.output, used.estimated)} out, ${money(used.cost, used.requests)}`;
 
 /** A time of day, with the date if it was not today. */
 export function clock(at) {

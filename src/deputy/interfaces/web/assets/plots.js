@@ -1,6 +1,6 @@
 // The timeline of a tree, one lane for each run, as SVG; and cost and tokens by model, agent and day.
 
-import {clock, count, duration, h, MARKS, money, put, setText, svgTitle} from './dom.js';
+import {clock, count, counted, elapsed, h, MARKS, money, put, setText} from './dom.js';
 import {VirtualList} from './lists.js';
 import {ApiError, get, nameOf, store} from './store.js';
 
@@ -15,14 +15,18 @@ export class TimelineView {
     this.title = 'Timeline';
     this.zoom = null;
     this.at = 0;
+    this.call = null;
     this.axis = h('div.time-axis', {'aria-hidden': 'true'});
     this.lanes = h('div.lanes', {role: 'list', 'aria-label': 'Lanes'});
     this.note = h('p.quiet');
+    this.said = h('p.said', {role: 'status'});
     this.reset = h('button', {hidden: true, onclick: () => this.setZoom(null)}, 'Whole time');
-    this.element = h('div', {class: 'timeline-page'},
+    this.element = h('div.timeline-page',
       h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), ' › ', h('a', {href: `/run/${root}`}, nameOf(store.rows.get(root)) || root)),
-      h('div.run-title', h('h1', 'Timeline'), h('p.legend', ['model', 'tool', 'waiting', 'retry'].map((name) => [h(`span.key.span-${name}`), name, ' '])), this.reset),
-      this.note, this.axis, this.lanes);
+      h('div.run-title', h('h1', 'Timeline'), h('p.legend', ['model', 'tool', 'waiting', 'retry', 'failed'].map((name) => [h(`span.key.span-${name}`), name, ' '])), this.reset),
+      this.note, this.said, this.axis, this.lanes);
+    // A tooltip needs a mouse and patience: what is under the pointer, or current, is said above the lanes.
+    this.lanes.addEventListener('pointerover', ({target}) => target.said && setText(this.said, target.said));
     this.list = new VirtualList(this.lanes, {height: LANE, make: (lane) => this.make(lane), keyOf: (lane) => lane.run});
     this.brush();
     this.load();
@@ -56,21 +60,21 @@ export class TimelineView {
     this.load();
   }
 
-  /** Find the idle times of the whole tree, and fold those above a tenth of it. */
+  /** Find the times in which the whole tree did nothing but wait, and fold those above a tenth of it. */
   arrange() {
     const now = store.now();
-    const spans = this.data.lanes.flatMap((lane) => lane.spans.map(([, from, to]) => [from, to ?? now])).sort((a, b) => a[0] - b[0]);
+    const spans = this.data.lanes.flatMap((lane) => lane.spans.map(([kind, from, to]) => [from, to ?? now, kind])).sort((a, b) => a[0] - b[0]);
     if (!spans.length) { setText(this.note, 'Nothing has happened yet.'); return; }
     this.from = spans[0][0];
     this.to = Math.max(...spans.map(([, to]) => to), this.from + 0.001);
     const gaps = [];
     let end = this.from;
-    for (const [from, to] of spans) {
+    for (const [from, to] of [...spans.filter(([, , kind]) => kind !== 'waiting'), [this.to, this.to]]) {
       if (from - end > (this.to - this.from) * FOLD_PART) gaps.push([end, from]);
       end = Math.max(end, to);
     }
     this.gaps = gaps;
-    setText(this.note, `${this.data.lanes.length} runs, ${duration(this.to - this.from)}${gaps.length ? `, ${gaps.length} idle ${gaps.length === 1 ? 'time is' : 'times are'} folded` : ''}. Drag to zoom.`);
+    setText(this.note, `${counted(this.data.lanes.length, 'run')}, ${elapsed(this.to - this.from)}${gaps.length ? `, ${counted(gaps.length, 'idle time')} folded` : ''}. Drag to zoom; [ ] go through the calls of a run.`);
     this.draw();
   }
 
@@ -107,7 +111,7 @@ export class TimelineView {
     const columns = innerWidth < 760 ? 1 : 7;
     for (let at = 0; at <= columns; at++) {
       const time = this.time(at / columns);
-      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${duration(time - this.from)}`));
+      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${elapsed(time - this.from)}`));
     }
     put(this.axis, h('div.marks', marks));
     this.list.set(this.data.lanes);
@@ -118,14 +122,16 @@ export class TimelineView {
     const depth = store.path(lane.run).length;
     const name = h('a.lane-name', {href: `/run/${lane.run}`, style: {'--level': depth}});
     const svg = h('svg.lane-spans', {role: 'img', preserveAspectRatio: 'none', viewBox: `0 0 1000 ${LANE}`});
+    const element = h('div.lane', {role: 'listitem'}, name, svg);
     let drawn = 0;
-    return {element: h('div.lane', {role: 'listitem'}, name, svg), update: () => {
+    return {element, update: () => {
       if (drawn === this.version) return;
       drawn = this.version;
       const current = store.rows.get(lane.run) ?? row;
       put(name, current && h('span', {class: `mark ${current.status}`, 'aria-hidden': 'true'}, MARKS[current.status]), ` ${nameOf(current) || lane.run}`);
       const now = this.data.lanes.find((one) => one.run === lane.run) ?? lane;
-      svg.setAttribute('aria-label', `${nameOf(current)}: ${now.spans.length} spans`);
+      svg.setAttribute('aria-label', lineOf(current, now));
+      element.classList.toggle('at', this.data.lanes[this.at]?.run === lane.run);
       put(svg, this.gaps.map(([begin]) => h('rect.idle', {x: this.place(begin) * 1000, y: 0, width: FOLDED * 1000, height: LANE})), this.rects(now));
     }};
   }
@@ -133,18 +139,20 @@ export class TimelineView {
   rects(lane) {
     const rects = [];
     let last = {};
-    for (const [kind, from, to, text, seq] of lane.spans) {
+    lane.spans.forEach((span, number) => {
+      const [kind, from, to, , seq] = span;
       const x = this.place(from) * 1000;
-      const end = this.place(to ?? store.now()) * 1000;
-      if (end < 0 || x > 1000) continue;
+      const end = this.place(to ?? this.to) * 1000;
+      if (end < 0 || x > 1000) return;
       // Spans that would be drawn on top of each other are drawn once.
-      if (last.kind === kind && end < last.end + 0.5) continue;
+      const isAt = number === this.call && this.data.lanes[this.at]?.run === lane.run;
+      if (!isAt && last.kind === kind && end < last.end + 0.5) return;
       last = {kind, end: Math.max(end, x + 1)};
-      const rect = h('rect', {class: `span-${kind} ${to === null ? 'open' : ''}`, x: x.toFixed(2), y: kind === 'tool' ? 8 : 5, width: Math.max(1, end - x).toFixed(2), height: kind === 'tool' ? 10 : 16, rx: 1.5,
+      const rect = h('rect', {class: `span-${kind} ${to === null ? 'open' : ''} ${isAt ? 'current' : ''}`, x: x.toFixed(2), y: kind === 'tool' ? 8 : 5, width: Math.max(1, end - x).toFixed(2), height: kind === 'tool' ? 10 : 16, rx: 1.5,
         onclick: () => this.go(`/run/${lane.run}/transcript#${seq}`)});
-      rect.append(svgTitle(`${kind}: ${text} (${duration((to ?? store.now()) - from)})`));
+      rect.said = spanText(span);
       rects.push(rect);
-    }
+    });
     return rects;
   }
 
@@ -194,16 +202,35 @@ export class TimelineView {
     this.setZoom([from + by, to + by]);
   }
 
-  key(key) {
-    const acts = {
+  /** Choose a run, or one of its calls, and say what it is. */
+  choose(lane, call) {
+    this.at = Math.max(0, Math.min(this.data.lanes.length - 1, lane));
+    const {run, spans} = this.data.lanes[this.at];
+    this.call = call === null ? null : Math.max(0, Math.min(spans.length - 1, call));
+    const span = spans[this.call];
+    setText(this.said, span ? `${this.call + 1} of ${spans.length}, ${spanText(span)}` : lineOf(store.rows.get(run), this.data.lanes[this.at]));
+    this.draw();
+    this.list.reveal(this.at);
+  }
+
+  open() {
+    const {run, spans} = this.data.lanes[this.at];
+    this.go(`/run/${run}${spans[this.call] ? `/transcript#${spans[this.call][4]}` : ''}`);
+  }
+
+  keys() {
+    return this.from && {
+      j: () => this.choose(this.at + 1, null), k: () => this.choose(this.at - 1, null), Enter: () => this.open(),
+      ']': () => this.choose(this.at, (this.call ?? -1) + 1), '[': () => this.choose(this.at, (this.call ?? 1) - 1),
       '+': () => this.zoomBy(0.5), '-': () => this.zoomBy(2), h: () => this.shift(-0.3), l: () => this.shift(0.3),
       Escape: () => (this.zoom ? this.setZoom(null) : this.go('/')), t: () => this.go(`/?root=${this.root}`),
     };
-    if (!acts[key] || !this.from) return false;
-    acts[key]();
-    return true;
   }
 }
+
+const spanText = ([kind, from, to, text]) => `${kind} ${text} (${elapsed((to ?? store.now()) - from)})`;
+
+const lineOf = (row, {spans}) => `${nameOf(row)}: ${counted(spans.length, 'call')}`;
 
 // --- usage -------------------------------------------------------------------------------------------------------------
 
@@ -243,9 +270,9 @@ export class UsageView {
     const size = (row) => (byCost ? row.cost ?? 0 : row.input + row.output);
     const most = Math.max(...shown.map(size), 1e-9);
     return h('section', h('h2', title),
-      h('div.scroll', h('table', {class: 'bars'},
+      h('div.scroll', h('table.bars',
         h('thead', h('tr', h('th', 'name'), h('th', byCost ? 'cost' : 'tokens'), h('th.number', 'cost'), h('th.number', 'in'), h('th.number', 'out'), h('th.number', 'runs'))),
-        h('tbody', shown.map((row) => h('tr', {},
+        h('tbody', shown.map((row) => h('tr',
           h('th', {scope: 'row'}, row.name),
           h('td.bar-cell', h('span.bar', {style: {width: `${Math.max(0.5, (100 * size(row)) / most)}%`}})),
           h('td.number', costText(row)), h('td.number', count(row.input)), h('td.number', count(row.output)), h('td.number', row.count)))))));
@@ -253,10 +280,7 @@ export class UsageView {
 
   update() {}
 
-  key(key) {
-    if (key === 'Escape') { this.go('/'); return true; }
-    return false;
-  }
+  keys() { return {Escape: () => this.go('/')}; }
 }
 
 /** Known costs, and that some are unknown. */

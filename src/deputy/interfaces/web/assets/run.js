@@ -1,10 +1,10 @@
 // One run: overview, transcript, notes, diff and events.
 
 import {addressOf, againRun, askText, cancelRuns, complain, exportRun, pinRun, resumeRuns, say} from './actions.js';
-import {clock, count, counted, duration, h, meter, money, put, setText, statusMark, svgTitle} from './dom.js';
+import {clock, count, counted, elapsed, h, meter, money, put, setText, statusMark, svgTitle, usage} from './dom.js';
 import {diffPage, lastRecords, markdown} from './texts.js';
 import {RecordList} from './lists.js';
-import {ApiError, get, isLive, nameOf, store} from './store.js';
+import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 
 const TABS = ['overview', 'transcript', 'notes', 'diff', 'events'];
 
@@ -94,7 +94,7 @@ export class RunView {
 
   tick() {
     const row = store.rows.get(this.id);
-    if (row && this.age) setText(this.age, duration((row.ended_at ?? store.now()) - row.began_at));
+    if (row && this.age) setText(this.age, took(row));
   }
 
   // --- the head -----------------------------------------------------------------------------------------------------
@@ -106,13 +106,13 @@ export class RunView {
     const asked = store.questions().find((one) => one.run === this.id);
     const can = store.state === 'live' && store.journal.state !== 'damaged';
     const act = (name, does, kind = '') => h('button', {class: kind, disabled: !can, onclick: does}, name);
-    this.age = h('span', duration((row.ended_at ?? store.now()) - row.began_at));
+    this.age = h('span', took(row));
     const path = store.path(this.id);
     put(this.head,
       h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), path.map((one) => [' › ', h('a', {href: `/run/${one.id}`}, nameOf(one))])),
-      h('div', {class: 'run-title'},
+      h('div.run-title',
         h('h1', nameOf(row)), statusMark(row.status), row.flags.map((name) => h('span', {class: `flag ${name}`}, name)),
-        h('div', {class: 'buttons'},
+        h('div.buttons',
           asked && h('a.button.main', {href: addressOf(asked)}, asked.about ? 'Review' : 'Answer'),
           isLive(row) && row.status !== 'interrupted' && act('Cancel…', () => cancelRuns([this.id])),
           (!isLive(row) || row.status === 'interrupted') && !asked && act('Resume', () => this.resume(), row.status === 'interrupted' || row.status === 'partial' ? 'main' : ''),
@@ -120,14 +120,16 @@ export class RunView {
           act('Pin', () => pinRun(this.id)),
           h('button', {onclick: () => exportRun(this.id, 'report.html')}, 'Report'),
           h('button', {onclick: () => exportRun(this.id)}, 'Export'))),
-      h('p', {class: 'facts'},
-        h('span', this.age), h('span', `${count(used.input)} in, ${count(used.output)} out`), h('span', money(used.cost, used.requests)),
+      h('p.facts',
+        h('span', this.age), h('span', usage(used)),
         row.model && h('span', row.model), h('span', counted(row.turns, 'turn')), h('span', counted(row.tool_calls, 'tool call')),
         h('a', {href: `/tree/${row.root}`}, 'Timeline'), h('code.quiet', this.id)),
       h('nav.tabs', {'aria-label': 'Parts of the run'}, TABS.map((name) =>
-        h('a', {href: `/run/${this.id}${name === 'overview' ? '' : `/${name}`}`, 'aria-current': name === this.tab ? 'page' : null}, name))));
+        h('a', {href: this.address(name), 'aria-current': name === this.tab ? 'page' : null}, name))));
     document.title = `${nameOf(row)} · Deputy`;
   }
+
+  address(tab, id = this.id) { return `/run/${id}${tab === 'overview' ? '' : `/${tab}`}`; }
 
   rowOf() {
     const one = this.whole;
@@ -143,8 +145,8 @@ export class RunView {
     put(this.body,
       ended && ended.status !== 'completed' && this.why(ended, one),
       one.damage && h('p.notice.damaged', one.damage),
-      h('div', {class: 'columns2'},
-        h('div', {},
+      h('div.columns2',
+        h('div',
           ended && h('section', h('h2', 'Result'), markdown(ended.report || ended.summary)),
           !ended && store.doing.get(this.id) && h('section', h('h2', 'Doing now'), h('p.code', store.doing.get(this.id)[1])),
           !ended && one.live_text && h('section', h('h2', 'Writing'), h('pre.clip', one.live_text.slice(-3000))),
@@ -152,7 +154,7 @@ export class RunView {
           ended?.artifacts?.length > 0 && h('section', h('h2', 'Files'), h('ul', ended.artifacts.map((file) => h('li', h('code', file.path), file.summary && ` ${file.summary}`)))),
           ended?.warnings?.length > 0 && h('section', h('h2', 'Warnings'), h('ul', ended.warnings.map((text) => h('li', text)))),
           one.children.length > 0 && this.subagents(one.children)),
-        h('div', {},
+        h('div',
           h('section', h('h2', 'Limits'), this.limits(one)),
           one.turns_used.length > 0 && h('section', h('h2', 'Turns'), turnsPlot(one.turns_used), one.is_cut && h('p.quiet', 'The last turns.')),
           h('section', h('h2', 'Last records'), lastRecords(this.id, one.last_records))),
@@ -186,8 +188,8 @@ export class RunView {
     rows.push(['Model', one.model ?? '–'], ['Agent', one.subagent || '–'], ['Started', clock(Date.parse(one.started_at) / 1000)]);
     if (one.ended_at) rows.push(['Ended', clock(Date.parse(one.ended_at) / 1000)]);
     if (one.round) rows.push(['Rounds', String(one.round + 1)]);
-    rows.push(['Own use', `${count(one.own_usage.input)} in, ${count(one.own_usage.output)} out, ${money(one.own_usage.cost, one.own_usage.requests)}`]);
-    if (one.children.length) rows.push(['With subagents', `${count(one.usage.input)} in, ${count(one.usage.output)} out, ${money(one.usage.cost, one.usage.requests)}`]);
+    rows.push(['Own use', usage(one.own_usage)]);
+    if (one.children.length) rows.push(['With subagents', usage(one.usage)]);
     if (one.workspace) rows.push(['Folder', h('code', one.workspace)]);
     if (row?.retries) rows.push(['Retries', String(row.retries)]);
     return h('dl.facts-list', rows.map(([name, value]) => [h('dt', name), h('dd', value)]));
@@ -231,13 +233,13 @@ export class RunView {
     const row = store.rows.get(this.id);
     const list = row?.parent ? store.children.get(row.parent) : store.roots;
     const next = list?.[list.indexOf(this.id) + step];
-    if (next) this.go(`/run/${next}${this.tab === 'overview' ? '' : `/${this.tab}`}`); else say('No further sibling.');
+    if (next) this.go(this.address(this.tab, next)); else say('No further sibling.');
   }
 
-  key(key) {
+  keys() {
     const row = store.rows.get(this.id);
     const asked = store.questions().find((one) => one.run === this.id);
-    const acts = {
+    return {
       j: () => this.list?.move(1), k: () => this.list?.move(-1),
       l: () => this.list?.toggle(this.list.at), h: () => this.list?.open.has(this.list.at) && this.list.toggle(this.list.at),
       f: () => this.list?.follow(),
@@ -245,12 +247,8 @@ export class RunView {
       a: () => asked && this.go(addressOf(asked)), d: () => asked && this.go(addressOf(asked)),
       e: () => exportRun(this.id), t: () => row && this.go(`/tree/${row.root}`),
       '[': () => this.sibling(-1), ']': () => this.sibling(1), Escape: () => this.go('/'),
-      1: () => this.go(`/run/${this.id}`), 2: () => this.go(`/run/${this.id}/transcript`), 3: () => this.go(`/run/${this.id}/notes`),
-      4: () => this.go(`/run/${this.id}/diff`), 5: () => this.go(`/run/${this.id}/events`),
+      ...Object.fromEntries(TABS.map((name, at) => [at + 1, () => this.go(this.address(name))])),
     };
-    if (!acts[key]) return false;
-    acts[key]();
-    return true;
   }
 }
 
@@ -266,7 +264,7 @@ function turnsPlot(turns) {
   shown.forEach((turn, at) => {
     const input = (turn.input / most) * (height - 20);
     const output = (turn.output / most) * (height - 20);
-    const title = svgTitle(`turn ${turns.length - shown.length + at + 1}: ${count(turn.input)} in, ${count(turn.output)} out, ${money(turn.cost)}, ${duration(turn.to - turn.from)}`);
+    const title = svgTitle(`turn ${turns.length - shown.length + at + 1}: ${usage(turn)}, ${elapsed(turn.to - turn.from)}`);
     svg.append(h('g', {class: turn.failed ? 'turn bad' : 'turn'}, title,
       h('rect.in', {x: at * step + 1, y: height - input, width: Math.max(1, step - 2), height: input}),
       h('rect.out', {x: at * step + 1, y: height - input - output, width: Math.max(1, step - 2), height: Math.max(output, turn.output ? 1 : 0)})));

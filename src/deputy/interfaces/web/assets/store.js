@@ -1,8 +1,11 @@
 // The server as this page knows it: the token, requests, the live stream that all tabs share, and all runs.
 
+import {duration, elapsed} from './dom.js';
+
 const TOKEN = 'deputy-token';
 const LOCK = 'deputy-stream';
 const SILENT_MS = 12000;
+export const RETRY_MS = 250;
 const tab = Math.random().toString(36).slice(2);
 
 /** Take the token out of the address: it is kept in this browser only, and never sent to another server. */
@@ -61,6 +64,8 @@ export class Stream {
     this.channel.onmessage = ({data}) => this.heard(data);
     addEventListener('pagehide', () => this.channel.postMessage({kind: 'want', tab, run: ''}));
     addEventListener('online', () => this.abort?.abort());
+    // A person who looks at the page again waits for no pause.
+    addEventListener('visibilitychange', () => { if (!document.hidden) this.wake?.(); });
   }
 
   /** Begin after a position; called once the board is known. */
@@ -107,19 +112,20 @@ export class Stream {
 
   async read() {
     this.channel.postMessage({kind: 'leader'});
-    let pause = 250;
+    let since = Date.now();
     this.tell('connecting');
     for (;;) {
       try {
-        await this.readOnce(() => { pause = 250; });
+        await this.readOnce(() => { since = Date.now(); });
         if (this.abort.signal.aborted && !this.isSilent) continue;
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) { this.tell('token'); return; }
         if (error.name === 'AbortError' && !this.isSilent) continue;
       }
       this.tell('offline');
-      await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
-      pause = Math.min(pause * 2, 400);
+      // After a minute the server is not expected back at once.
+      const pause = Date.now() - since < 60000 ? RETRY_MS : 8 * RETRY_MS;
+      await new Promise((done) => { this.wake = done; setTimeout(done, pause * (0.75 + Math.random() / 2)); });
     }
   }
 
@@ -171,6 +177,8 @@ export class Stream {
 const LIVE = new Set(['running', 'waiting', 'interrupted']);
 
 export const isLive = (row) => LIVE.has(row.status);
+/** How long a run has worked. */
+export const took = (row) => (row.ended_at ? elapsed(row.ended_at - row.began_at) : duration(store.now() - row.began_at));
 export const nameOf = (row) => row?.label || row?.command || row?.agent || row?.id || '';
 
 class Store extends EventTarget {
@@ -243,7 +251,7 @@ class Store extends EventTarget {
     this.reloading = true;
     while (this.isOld) {
       this.isOld = false;
-      await this.load().catch((error) => { this.isOld = error.status !== 401; return new Promise((done) => setTimeout(done, 400)); });
+      await this.load().catch((error) => { this.isOld = error.status !== 401; return new Promise((done) => setTimeout(done, RETRY_MS)); });
     }
     this.reloading = false;
     this.connected(this.isLoaded ? this.streamed : 'token');
@@ -343,12 +351,13 @@ class Store extends EventTarget {
 
   /** The figures of the header. */
   summary() {
-    const found = {waiting: this.waiting.size, running: 0, flagged: 0, failed: 0, tokens: 0, cost: 0, unknown: 0, rate: 0};
+    const found = {waiting: this.waiting.size, running: 0, flagged: 0, failed: 0, tokens: 0, cost: 0, unknown: 0, rate: 0, estimated: false};
     for (const row of this.rows.values()) {
       if (row.status === 'running') found.running++;
       if (row.flags.length) found.flagged++;
       if (row.status === 'failed') found.failed++;
       found.tokens += row.input + row.output;
+      found.estimated ||= row.estimated;
       if (row.cost === null) found.unknown++; else found.cost += row.cost;
       found.rate += row.rate;
     }

@@ -45,7 +45,7 @@ function blocks(lines, depth = 0) {
       for (at += 2; at < lines.length && lines[at].includes('|'); at++) rows.push(cells(lines[at]));
       nodes.push(table(rows));
     } else if (ITEM.test(line) && depth < 8) {
-      [at] = [list(lines, at, nodes, depth)];
+      at = list(lines, at, nodes, depth);
     } else {
       const body = [];
       for (; at < lines.length && lines[at].trim() && !FENCE.test(lines[at]) && !HEADING.test(lines[at]) && !ITEM.test(lines[at]); at++) body.push(lines[at]);
@@ -71,7 +71,7 @@ function list(lines, at, nodes, depth) {
     items.push(h('li', body.length === 1 ? inline(body[0]) : blocks(body, depth + 1)));
     if (at < lines.length && !lines[at].trim() && ITEM.test(lines[at + 1] ?? '')) at++;
   }
-  nodes.push(h(/\d/.test(first[2]) ? 'ol' : 'ul', {}, items));
+  nodes.push(h(/\d/.test(first[2]) ? 'ol' : 'ul', items));
   return at;
 }
 
@@ -79,7 +79,7 @@ const cells = (line) => line.trim().replace(/^\||\|$/g, '').split('|').map((cell
 
 function table(rows) {
   const [head, ...body] = rows;
-  return h('div.scroll', h('table', {},
+  return h('div.scroll', h('table',
     h('thead', h('tr', head.map((cell) => h('th', inline(cell))))),
     h('tbody', body.map((row) => h('tr', row.map((cell) => h('td', inline(cell))))))));
 }
@@ -105,7 +105,7 @@ export function inline(text) {
       const inner = end < 0 ? '' : text.slice(at + pair.length, end);
       if (inner && (pair === '`' || (inner.length < 2000 && !/^\s|\s$/.test(inner)))) {
         flush(at);
-        nodes.push(pair === '`' ? h('code', inner) : h(pair === '**' ? 'strong' : 'em', {}, inner));
+        nodes.push(pair === '`' ? h('code', inner) : h(pair === '**' ? 'strong' : 'em', inner));
         at = from = end + pair.length;
         continue;
       }
