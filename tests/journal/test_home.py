@@ -328,3 +328,17 @@ def test_what_cannot_be_opened_on_a_disk_that_can_be_written_is_reported_as_it_i
     assert homes.disk_of(tmp_path / "journal.db") == homes.Disk()
     assert "unable to open" in str(meaning("journal.db", failed_opening(tmp_path), homes.Disk()))
     assert homes.disk_of(tmp_path / "missing" / "journal.db") == homes.Disk()
+
+
+def test_threads_of_one_process_can_write_the_same_file(tmp_path):
+    path = tmp_path / "file"
+
+    def write(content: bytes) -> None:
+        for _ in range(200):
+            homes.write_whole(path, content)
+
+    with ThreadPoolExecutor(2) as threads:
+        for writing in [threads.submit(write, content) for content in (b"one", b"two")]:
+            writing.result()
+    assert path.read_bytes() in (b"one", b"two")
+    assert list(tmp_path.iterdir()) == [path]

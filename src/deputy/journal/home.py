@@ -7,6 +7,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from deputy.core.errors import StorageDenied, StorageFailed, StorageFull
@@ -137,7 +138,8 @@ def make_directory(path: Path) -> Path:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file atomically: a reader finds the old content or the new, also after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    # Threads of one process may write the same file: two Deputies in a program have one home.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}")
     try:
         draft.unlink(missing_ok=True)
         _write_new(draft, content)
