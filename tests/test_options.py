@@ -27,6 +27,7 @@ def test_only_the_model_has_a_place_and_every_other_option_a_known_name(argument
         ("allow", "Read", "give the names of tools"),
         ("private", [1], "give a list of paths"),
         ("observer", print, "give a deputy.Observer"),
+        ("mcp_servers", {"docs": "my-server"}, "give a dict of names and settings, like {'command': 'my-server'}"),
         ("models", {"mine": object()}, "give a dict of names and models with a `stream`"),
     ],
 )

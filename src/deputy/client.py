@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from deputy.core.approval import Answerer, ApprovalRequest, Question
     from deputy.core.approval import Choice as ApprovalChoice
     from deputy.core.errors import Error
+    from deputy.core.events import Record
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.refinement import Evaluator
@@ -183,15 +184,16 @@ class Deputy:
         agent: str | None = None,
         tools: Sequence[str] | None = None,
         timeout: float | None = None,
+        session_id: str = "",
     ) -> str:
         """Start a prompt or many tasks without waiting for them; return the session id.
 
         With `must_ask`, the tasks wait for one approval: by the `answer` callback, `approve`, or `deputy approve ID`.
         The approval shows `notes`. After `approval_timeout_seconds` it counts as denied. `agent`, `tools` and `timeout`
-        are those of a prompt; tasks name their own.
+        are those of a prompt; tasks name their own. `session_id` names a prompt's run; it is from `new_session_id`.
         """
         if isinstance(work, str):
-            return await self._start_prompt(work, agent, tools, timeout)
+            return await self._start_prompt(work, agent, tools, timeout, session_id)
         concurrency = self._settings.concurrency if concurrency is None else concurrency
         check_concurrency(concurrency)
         given = as_tasks(work)
@@ -350,6 +352,10 @@ class Deputy:
             raise UnknownRun(session_id)
         return state
 
+    async def records(self, session_id: str, after: int = 0) -> Sequence[Record]:
+        """The records of a run after this sequence number."""
+        return await self._runtime.journal.records(session_id, after)
+
     async def asking(self, session_id: str, *, key: str = "") -> PendingApproval | None:
         """The approval that a run, or a run below it, waits for: key, digest and request."""
         return await find_pending(self._runtime.journal, session_id, key)
@@ -439,19 +445,18 @@ class Deputy:
         )
 
     async def _start_prompt(
-        self, prompt: str, agent: str | None, tools: Sequence[str] | None, timeout: float | None
+        self, prompt: str, agent: str | None, tools: Sequence[str] | None, timeout: float | None, session_id: str
     ) -> str:
         """Start a parent agent; given tools and a given time limit replace those of its definition."""
         check_prompt(prompt)
         role = await self._resolver.role(agent, "agent")
         seconds = self._settings.seconds(RUN, role.seconds if timeout is None and role is not None else timeout)
+        how: dict[str, Any] = {"command": RUN, "prompt": prompt, "seconds": seconds, "session_id": session_id}
         if tools is None:
-            more = await self._runtime.servers.every()
-            return await self._submit(more, command=RUN, prompt=prompt, role=role, seconds=seconds)
+            return await self._submit(await self._runtime.servers.every(), role=role, **how)
         names = await self._resolver.named(tools)
         role = None if role is None else structs.replace(role, tools=names)
-        grant = structs.replace(self._grant, tools=names)
-        return await self.submitter.submit(grant, command=RUN, prompt=prompt, role=role, seconds=seconds)
+        return await self.submitter.submit(structs.replace(self._grant, tools=names), role=role, **how)
 
     async def _until_it_asks(self, session_id: str) -> None:
         """Wait until the run has recorded its question, so that it can be answered."""

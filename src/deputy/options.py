@@ -86,6 +86,13 @@ def _valid(is_valid: Callable[[object], bool], expected: str) -> dict[str, Any]:
 _FLAG = _valid(_optional(bool), "give True, False or None")
 
 
+def _are_servers(value: object) -> bool:
+    if value is None:
+        return True
+    servers = cast("dict[object, object]", value) if isinstance(value, dict) else {"": None}
+    return all(isinstance(name, str) and isinstance(settings, dict) for name, settings in servers.items())
+
+
 @dataclass(frozen=True)
 class DeputyOptions:
     """How a Deputy works. An invalid value is a UsageError when the options are made."""
@@ -111,6 +118,10 @@ class DeputyOptions:
         default=(), metadata=_valid(_are_tools, "give a list of typed functions")
     )
     """Your own tools: typed functions, or what `deputy.tool` makes."""
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = field(
+        default=None, metadata=_valid(_are_servers, "give a dict of names and settings, like {'command': 'my-server'}")
+    )
+    """More MCP servers, each with the settings of `[mcp.servers.NAME]` in the config."""
     approval: Approval | None = field(default=None, metadata=_valid(_is_approval, "give 'granted', 'ask' or 'refuse'"))
     """How calls that need approval are decided: `granted`, `ask` or `refuse`; None: ask with `answer`, else granted."""
     answer: Answerer | None = field(

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from deputy.agents.workspace_agents import WorkspaceAgents, is_trusted
 from deputy.config import load_catalog, load_fallback_tables, load_user, mcp_servers
+from deputy.config.settings import McpSettings
 from deputy.core.events import RunOpened
 from deputy.core.guard import Policy
 from deputy.core.provider_keys import ProviderKeys
@@ -197,6 +198,7 @@ class _RuntimeParts:
         self.workspace = options.root
         self.effective = options.settings
         self.observer = options.observer
+        self.mcp_servers = mcp_servers(McpSettings(servers=dict(options.mcp_servers or {})), "Deputy")
         self.settings = load_user()
         self.folder = home.make_home(options.folder or home.home_path())
         self.private = (self.folder, *map(Path, options.private))
@@ -252,7 +254,7 @@ async def _open_services(
             idle_seconds=parts.effective.idle_seconds,
             pace_of=lambda account: JournalRateLimitStore(journal, account),
         ) as models,
-        McpServers(mcp_servers(settings.mcp)) as servers,
+        McpServers(mcp_servers(settings.mcp) | parts.mcp_servers) as servers,
     ):
         yield journal, models, servers, keys
 

@@ -48,15 +48,16 @@ class RunSubmitter:
         arguments: Raw | UnsetType = UNSET,
         role: Role | None = None,
         seconds: float | None = None,
+        session_id: str = "",
     ) -> str:
-        """Check and submit a run; return its session id."""
+        """Check and submit a run, as `session_id` if one is given; return its session id."""
         runtime = self._runtime
         model = model or await self._models.for_role(role)
         if command != DELEGATE:
             self._models.check_cost(grant.budget, model, "budget.cost")
         if self._models.missing_key(model) is None:
             runtime.models.open(model)
-        session_id = await runtime.engine.new_id()
+        session_id = session_id or await runtime.engine.new_id()
         nesting = await self.nesting(session_id)
         if nesting is not None:
             grant = structs.replace(grant, budget=grant.budget.narrowed(nesting.budget))
