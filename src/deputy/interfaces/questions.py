@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.ports import Engine, Journal
 
+MOST_TEXT = 50_000
+"""The longest text of an approval in another program; a longer one is cut and can only be denied there."""
 _PAUSES = (0.1, 1.0)
 """Seconds before each retry of an answerer that failed."""
 
@@ -149,6 +151,23 @@ class PendingApproval(NamedTuple):
     def is_late(self, now: float) -> bool:
         """Whether it can no longer be approved."""
         return self.until is not None and self.until <= now
+
+
+def approval_form(asking: PendingApproval) -> tuple[str, tuple[Choice, ...]]:
+    """The text of an approval for another program, and its choices; what is not fully shown cannot be approved."""
+    if asking.request is None:
+        return f"{asking.question}\nSee all of it: deputy approve {asking.run} --details", ("no",)
+    elsewhere = f"deputy approve {asking.run} --key {asking.key} --digest {asking.digest}"
+    whole = screen(asking.request, whole=True).text
+    if len(whole) <= MOST_TEXT:
+        choices: tuple[Choice, ...] = ("yes", "no", "always") if asking.request.can_always else ("yes", "no")
+        return f"{whole}\n  In a terminal: {elsewhere}", choices
+    cut = screen(asking.request)
+    rest = (
+        f"  Too long for this form: {cut.hidden_bytes:,} bytes are not shown, so it can only be denied here.\n"
+        f"  See all of it, and answer: deputy approve {asking.run} --details, then {elsewhere}"
+    )
+    return f"{cut.text}\n{rest}", ("no",)
 
 
 class ApprovalAnswer(NamedTuple):

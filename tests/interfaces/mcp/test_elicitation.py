@@ -13,7 +13,7 @@ from tests.support.command_house import entries, until
 from tests.support.mcp_clients import ERAS, LEGACY, MODERN, TOKEN, Wire, here, serve_http, tasks, text_of
 from tests.support.scripts import call, talk, turn
 
-from deputy.interfaces.mcp import elicitation
+from deputy.interfaces import questions
 from deputy.interfaces.mcp.server import make_server
 from deputy.interfaces.mcp.server_state import Options, ServerState
 
@@ -297,7 +297,7 @@ def test_the_form_shows_the_whole_request_with_key_and_digest(house, mode):
 @pytest.mark.rule("approve.exact")
 @pytest.mark.parametrize("mode", ERAS)
 def test_a_request_that_is_too_long_for_a_form_can_only_be_denied_by_it(house, monkeypatch, mode):
-    monkeypatch.setattr(elicitation, "MOST_TEXT", 2000)
+    monkeypatch.setattr(questions, "MOST_TEXT", 2000)
     client, seen = person(YES)
 
     async def main():

@@ -15,7 +15,8 @@ from tests.support.scripts import talk, turn
 
 from deputy.interfaces.mcp import stdio_transport as stdio_transport
 from deputy.interfaces.mcp.server_state import Options, ServerState
-from deputy.interfaces.mcp.stdio_transport import MOST_LINE, read_message
+from deputy.interfaces.mcp.stdio_transport import read_message
+from deputy.interfaces.stdio_streams import MOST_LINE, is_hung_up
 
 NAMES = [
     "Delegate",
@@ -150,9 +151,9 @@ def test_a_client_that_reads_nothing_and_closes_only_its_side_ends_the_server(ho
 def test_a_closed_side_is_noticed_though_there_is_more_to_read(make):
     source, theirs = make()
     os.write(theirs, b"more")
-    assert not stdio_transport._is_hung_up(source)
+    assert not is_hung_up(source)
     os.close(theirs)
-    assert stdio_transport._is_hung_up(source)
+    assert is_hung_up(source)
     os.close(source)
 
 
@@ -249,7 +250,7 @@ def test_messages_are_read_without_blocking_others(monkeypatch):
 
     monkeypatch.setattr(stdio_transport, "read_message", read)
     assert asyncio.run(main()).method == "ping"
-    assert readers == ["deputy-mcp-reader"]
+    assert readers == ["deputy-reader"]
 
 
 def test_the_longest_message_is_read_and_one_byte_more_is_not(house):

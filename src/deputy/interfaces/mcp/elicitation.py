@@ -13,9 +13,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct, json
 from pydantic import ValidationError
 
-from deputy.core.approval_text import screen
 from deputy.core.errors import DeputyError, UsageError
-from deputy.interfaces.questions import PendingApproval
+from deputy.interfaces.questions import PendingApproval, approval_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +31,6 @@ PREFIX = "approval:"
 _NONCE_BYTES = 32
 FORM_SECONDS = 3600.0
 """Time to answer a form that is shown."""
-MOST_TEXT = 50_000
-"""The longest text of a form; a longer one is cut and can only be denied there."""
 LOOK_SECONDS = 1.0
 """How often a waiting call looks for new questions without an event."""
 _RECORD_SECONDS = 10.0
@@ -93,12 +90,6 @@ class ClientQuestion(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name of the question in the client's answer."""
         return f"{PREFIX}{self.nonce}"
-
-    @property
-    def choices(self) -> tuple[Choice, ...]:
-        """The possible answers."""
-        request = self.asking.request
-        return ("yes", "no", "always") if request is not None and request.can_always else ("yes", "no")
 
 
 class ClientQuestions:
@@ -175,25 +166,8 @@ def question_in_result(run: str, questions: Sequence[ClientQuestion]) -> InputRe
 
 def form(question: ClientQuestion) -> ElicitRequest:
     """A question as a form."""
-    text, choices = _shown(question)
+    text, choices = approval_form(question.asking)
     return ElicitRequest(params=ElicitRequestFormParams(message=text, requested_schema=_schema(choices)))
-
-
-def _shown(question: ClientQuestion) -> tuple[str, tuple[Choice, ...]]:
-    """The text of a form and its choices; what is not fully shown cannot be approved."""
-    asking = question.asking
-    if asking.request is None:
-        return f"{asking.question}\nSee all of it: deputy approve {asking.run} --details", ("no",)
-    elsewhere = f"deputy approve {asking.run} --key {asking.key} --digest {asking.digest}"
-    whole = screen(asking.request, whole=True).text
-    if len(whole) <= MOST_TEXT:
-        return f"{whole}\n  In a terminal: {elsewhere}", question.choices
-    cut = screen(asking.request)
-    rest = (
-        f"  Too long for this form: {cut.hidden_bytes:,} bytes are not shown, so it can only be denied here.\n"
-        f"  See all of it, and answer: deputy approve {asking.run} --details, then {elsewhere}"
-    )
-    return f"{cut.text}\n{rest}", ("no",)
 
 
 def _schema(choices: Sequence[Choice]) -> dict[str, Any]:
@@ -219,7 +193,7 @@ async def _answer(server_state: ServerState, question: ClientQuestion, given: ob
     """Answer the question; anything but a clear yes is a no."""
     choice: Choice = "no"
     if isinstance(given, ElicitResult) and given.action == "accept":
-        chosen, choices = (given.content or {}).get(_CHOICE), _shown(question)[1]
+        chosen, choices = (given.content or {}).get(_CHOICE), approval_form(question.asking)[1]
         if chosen == "yes" and "yes" in choices:
             choice = "yes"
         elif chosen == "always" and "always" in choices:
@@ -233,7 +207,7 @@ async def _answer(server_state: ServerState, question: ClientQuestion, given: ob
 async def elicit(call: McpCall, questions: Sequence[ClientQuestion]) -> None:
     """Have the client ask its user, question by question; if it cannot, the question stays open for the terminal."""
     for question in questions:
-        text, choices = _shown(question)
+        text, choices = approval_form(question.asking)
         session, request_id = call.context.session, call.context.request_id
         can_ask = True
         try:
