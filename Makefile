@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser gauntlet
+.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -104,6 +104,9 @@ simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) fr
 
 test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm registry
 	@$(BIN)/python -m tests.mcp_suite.run
+
+test-acpx: $(READY)  ## acpx, a client of the Agent Client Protocol from the npm registry, drives `deputy acp`
+	@$(BIN)/python -m tests.acp_suite.acpx
 
 test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call Delegate; ONLY="claude codex" for some
 	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)

@@ -1,10 +1,13 @@
-"""JSON-RPC of the Agent Client Protocol: messages, one per line, and the connection; input is untrusted."""
+"""JSON-RPC of the Agent Client Protocol, for both sides: messages, one per line, and the connection.
+
+Input is untrusted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from msgspec import Struct, json
 
@@ -18,11 +21,14 @@ AUTH_REQUIRED = -32000
 NOT_FOUND = -32002
 INVALID_PARAMS = -32602
 NO_SUCH_METHOD = -32601
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+INTERNAL_ERROR = -32603
 _MESSAGE_LENGTH = 4000
 
 
 class RpcRequest(Struct, frozen=True):
-    """A request of the agent; without an id it is a notification."""
+    """A request of the other side; without an id it is a notification."""
 
     method: str
     params: Fields
@@ -50,11 +56,14 @@ Message: TypeAlias = RpcRequest | RpcResult | RpcError
 def read(line: bytes) -> Message | None:
     """Parse a line; None when it is not a message."""
     fields = json_object(line)
-    if fields is None:
-        return None
-    method, number = fields.get("method"), fields.get("id")
+    return None if fields is None else message_of(fields)
+
+
+def message_of(fields: Fields) -> Message | None:
+    """The message in a JSON object; None when there is none."""
+    method, number = fields.get("method"), id_of(fields)
     if isinstance(method, str):
-        return RpcRequest(method, part(fields, "params"), number if isinstance(number, str | int) else None)
+        return RpcRequest(method, part(fields, "params"), number)
     if not isinstance(number, int):
         return None
     if "error" in fields:
@@ -62,6 +71,12 @@ def read(line: bytes) -> Message | None:
         code = error.get("code")
         return RpcError(number, code if isinstance(code, int) else 0, _words(error))
     return RpcResult(number, part(fields, "result")) if "result" in fields else None
+
+
+def id_of(fields: Fields) -> str | int | None:
+    """The id of a message, if it has a valid one."""
+    number = fields.get("id")
+    return number if isinstance(number, str | int) and not isinstance(number, bool) else None
 
 
 def request(method: str, params: Fields, number: int | None = None) -> bytes:
@@ -74,7 +89,7 @@ def answer(number: str | int, result: Fields) -> bytes:
     return _line({"jsonrpc": "2.0", "id": number, "result": result})
 
 
-def refusal(number: str | int, code: int, message: str) -> bytes:
+def refusal(number: str | int | None, code: int, message: str) -> bytes:
     """Encode an error."""
     return _line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}})
 
@@ -106,30 +121,57 @@ def _words(error: Fields) -> str:
     return ": ".join(text for text in texts if text)[:_MESSAGE_LENGTH]
 
 
+class Sink(Protocol):
+    """Where a connection writes, like `asyncio.StreamWriter`."""
+
+    def write(self, data: bytes, /) -> None:
+        """Write without waiting."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait while too much is unwritten."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        ...
+
+    def close(self) -> None:
+        """Write nothing more."""
+        ...
+
+
 class Connection:
-    """A connection to one agent. Its requests are served one at a time, so a flood of them waits."""
+    """A connection to one peer. Its requests are served one at a time, so a flood of them waits."""
 
     def __init__(self, serve: Callable[[RpcRequest], Awaitable[bytes | None]]) -> None:
-        self._stdin: asyncio.StreamWriter | None = None
+        self._stdin: Sink | None = None
         self._serve = serve
         self._waiting: dict[int, asyncio.Future[RpcResult | RpcError | None]] = {}
         self._number = 0
         self._is_over = False
 
-    def open(self, stdin: asyncio.StreamWriter | None) -> None:
+    def open(self, stdin: Sink | None) -> None:
         """Write to this stream from now on."""
         self._stdin = stdin
 
-    async def ask(self, method: str, params: Fields) -> RpcResult | RpcError | None:
-        """Send a request and wait for the answer; None when the connection has ended."""
+    async def ask(self, method: str, params: Fields, *, withdraws: bool = False) -> RpcResult | RpcError | None:
+        """Send a request and wait for the answer; None when the connection has ended.
+
+        With `withdraws`, a cancelled wait also cancels the request.
+        """
         if self._is_over:
             return None
         self._number += 1
         number = self._number
         self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            await self._send(request(method, params, number))
+            await self.send(request(method, params, number))
             return await self._waiting[number]
+        except asyncio.CancelledError:
+            if withdraws:
+                self.notify("$/cancel_request", {"requestId": number})
+            raise
         finally:
             del self._waiting[number]
 
@@ -140,30 +182,31 @@ class Connection:
                 self._stdin.write(request(method, params))
 
     async def receive(self, message: Message) -> None:
-        """Handle a message of the agent."""
+        """Handle a message of the peer."""
         if isinstance(message, RpcRequest):
             reply = await self._serve(message)
             if reply is not None:
-                await self._send(reply)
+                await self.send(reply)
         else:
             waiting = self._waiting.get(message.id)
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
 
     def end(self) -> None:
-        """Note the end of the agent's output; pending requests get no answer."""
+        """Note the end of the peer's output; pending requests get no answer."""
         self._is_over = True
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(None)
 
     def hang_up(self) -> None:
-        """Close the agent's input."""
+        """Close the peer's input."""
         if self._stdin is not None:
             with suppress(ConnectionError):
                 self._stdin.close()
 
-    async def _send(self, line: bytes) -> None:
+    async def send(self, line: bytes) -> None:
+        """Send an encoded message, and wait while the peer does not read."""
         if self._stdin is None or self._stdin.is_closing():
             return
         with suppress(ConnectionError):

@@ -28,6 +28,7 @@ SECTIONS = {
         "refine": "Repeat work and evaluation until the result is accepted.",
         "exec": "Run the delegation requests found in a text.",
         "mcp": "Serve Delegate to MCP clients.",
+        "acp": "Be an agent in Zed, JetBrains or another editor.",
     },
     "Follow and control runs": {
         "ps": "List runs that are active, waiting or interrupted.",
