@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet
+.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -138,8 +138,13 @@ $(PROGRAMS)/.ready: Makefile
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
 	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
-gauntlet: $(READY)  ## delegation under faults, counted: Deputy and its peers; ONLY=deputy, SCENARIO=hang,cycle
+# Claude Code and Codex are installed only where they take part.
+gauntlet: $(READY) $(if $(filter deputy%,$(ONLY)),,$(PROGRAMS)/.ready)  ## delegation under faults, counted: Deputy and its peers; ONLY=deputy, SCENARIO=hang,cycle
 	@$(BIN)/python -m gauntlet.run --jobs $(or $(JOBS),3) $(if $(ONLY),--only $(ONLY)) $(if $(SCENARIO),--scenario $(SCENARIO))
+
+gauntlet-report: $(READY) $(PROGRAMS)/.ready  ## the gauntlet three times, then docs/comparison.md and its picture
+	@$(BIN)/python -m gauntlet.run --jobs $(or $(JOBS),3) --times 3
+	@$(BIN)/python -m gauntlet.report
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "gauntlet"
+# Outside of the repository: programs read the notes of the repository that they work in.
+RUNS = Path(tempfile.gettempdir()) / "deputy-gauntlet"
 PROGRAMS = ROOT / "build" / "programs" / "node_modules"
 VERSIONS = Path(__file__).with_name("versions.toml")
 NPM = {"claude_code": "@anthropic-ai/claude-code", "codex_cli": "@openai/codex"}

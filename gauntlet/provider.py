@@ -24,7 +24,7 @@ from gauntlet.scenario import PARENT, Scenario, Turn, found, prompt_of
 
 SECRET = "sk-ant-api03-" + "Zq7Lw2Xv9Tn4Rb6Yk1Hd8Mc3Pf5Gs0J" * 2 + "AA"
 CHILD = re.compile(r"GAUNTLET-CHILD-(\w+)\.")
-WAITS = 60
+WAITS = 12
 KEPT = 2_000_000
 TYPED = {"content-type": "application/json"}
 
@@ -36,6 +36,8 @@ class Trial:
         self.scenario = scenario
         self.dialect = dialect
         self.is_resumed = False
+        self.has_repeated = False
+        """Whether the resumed parent has delegated again what it has no report of."""
         self.log: list[dict[str, Any]] = []
         self.asked: dict[tuple[str, int], int] = {}
         self.peak = self.now = 0
@@ -57,9 +59,12 @@ class Trial:
             return ScriptedTurn(text="A title")
         if request.answered == 0:
             return ScriptedTurn(calls=tuple(self.delegate(self.scenario.names)))
-        waiting = [name for name in self.scenario.expected if found(name) not in json.dumps(request.body)]
-        if "wait" in self.dialect and waiting and request.answered < WAITS:
-            return ScriptedTurn(calls=(self._call(self.dialect["wait"], {}),))
+        missing = tuple(one for one in self.scenario.expected if found(one) not in json.dumps(request.body))
+        if self.is_resumed and missing and not self.has_repeated:
+            self.has_repeated = True
+            return ScriptedTurn(calls=tuple(self.delegate(missing)))
+        if "wait" in self.dialect and (working := working_agents(request)) and request.answered < WAITS:
+            return ScriptedTurn(calls=(self._call(self.dialect["wait"], {"agents": working}),))
         return ScriptedTurn(text=self.scenario.parent_says.replace("SECRET", SECRET))
 
     def _child(self, turn: Turn, child: str) -> ScriptedTurn:
@@ -90,6 +95,15 @@ class Trial:
     def _call(self, how: dict[str, Any], values: dict[str, Any], group: Any = ()) -> ScriptedCall:
         arguments = filled(how["arguments"], values, group)
         return ScriptedCall(name=how["name"], namespace=how.get("namespace", ""), arguments=arguments)
+
+
+def working_agents(request: ProviderRequest) -> list[str]:
+    """The ids of started agents that have not been reported as finished; for subjects that start agents and wait."""
+    texts = "\n".join(results_of(request)).replace("\\", "")
+    if '"timed_out":true' in texts:
+        return []  # the caller stops waiting
+    started = dict.fromkeys(re.findall(r'"agent_id":\s*"([\w-]+)"', texts))
+    return [one for one in started if not re.search(rf'"{one}":\s*({{|"not_found")', texts)]
 
 
 def filled(value: Any, values: dict[str, Any], group: Any = ()) -> Any:
@@ -201,16 +215,22 @@ def whole_fault_of(name: str) -> Fault | None:
 
 
 def results_of(request: ProviderRequest) -> list[str]:
-    """The results of tools in a request, and messages that are no prompt (notifications of finished children)."""
-    rows: list[dict[str, Any]] = request.body.get("input" if request.protocol == "openai-responses" else "messages", [])
-    found_texts: list[str] = []
+    """What the caller's model was given after its first turn: results of tools, and news of finished children."""
+    rows: Any = request.body.get("input" if request.protocol == "openai-responses" else "messages")
+    texts: list[str] = []
+    has_begun = False
     for row in rows if isinstance(rows, list) else []:
-        if row.get("role") == "tool" or row.get("type") == "function_call_output":
-            found_texts.append(json.dumps(row.get("content", row.get("output")), ensure_ascii=False))
-        elif row.get("role") == "user" and isinstance(row.get("content"), list):
-            blocks = [one for one in row["content"] if isinstance(one, dict)]
-            found_texts += [json.dumps(one, ensure_ascii=False) for one in blocks if PARENT not in json.dumps(one)]
-    return found_texts
+        is_own = row.get("role") == "assistant" or row.get("type") in ("function_call", "reasoning")
+        has_begun |= is_own
+        if has_begun and not is_own:
+            content = row.get("content", row.get("output"))
+            blocks = content if isinstance(content, list) else [content]
+            texts += [json.dumps(block, ensure_ascii=False) for block in blocks if not _is_reminder(block)]
+    return texts
+
+
+def _is_reminder(block: Any) -> bool:
+    return isinstance(block, dict) and "<system-reminder>" in str(block.get("text", ""))
 
 
 class Server:
@@ -295,7 +315,8 @@ class Server:
         trial.log.append(row)
         if turn.delay:
             await asyncio.sleep(turn.delay)
-        answer = msgspec.structs.replace(answer, usage=TokenUsage(input_tokens=max(100, size // 4), output_tokens=30))
+        tokens = trial.scenario.tokens or max(100, size // 4)
+        answer = msgspec.structs.replace(answer, usage=TokenUsage(input_tokens=tokens, output_tokens=30))
         events = render(request.protocol, answer, model=request.model, serial=serial)
         if not request.body.get("stream"):
             content = whole(request.protocol, answer, events, request.model, serial)

@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import msgspec
 
-from gauntlet.environment import BUILD, ROOT, python_of
+from gauntlet.environment import BUILD, ROOT, RUNS, python_of
 from gauntlet.provider import SECRET
 from gauntlet.scenario import PARENT, Scenario, load, prompt_of
 from gauntlet.verdict import Observed, Verdict, judge
@@ -32,9 +32,12 @@ from gauntlet.verdict import Observed, Verdict, judge
 SUBJECTS = (
     "deputy_library",
     "deputy_cli",
+    "deputy_mcp",
     "pydantic_ai_subagents",
     "openai_agents_sdk",
     "langgraph_deepagents",
+    "claude_code",
+    "codex_cli",
 )
 MARK = "GAUNTLET_TRIAL"
 SETTLE_SECONDS = 3.0
@@ -81,7 +84,7 @@ def run_trial(provider: Provider, name: str, scenario: Scenario) -> Verdict:
     subject = subject_of(name)
     if reason := missing(subject, scenario):
         return Verdict(subject=name, scenario=scenario.name, verdict="not offered", reason=reason)
-    place = BUILD / "runs" / name / scenario.name
+    place = RUNS / name / scenario.name
     shutil.rmtree(place, ignore_errors=True)
     plan = prepare(place, provider, scenario, python_of(name))
     trial = Path(plan["url"]).name

@@ -79,6 +79,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By child: a text that must not reach the caller as a completed result."""
     parent_says: str = "All done."
     signal: Signal | None = None
+    tokens: int = 0
+    """What the provider reports as the input of each request; 0: what was sent."""
     many: int = 0
     seconds: float = 45.0
     """The hard limit: the subject is killed after it."""

@@ -136,9 +136,13 @@ def false_completed(scenario: Scenario, seen: Observed) -> int:
 
 def _is_false(child: str, mark: str, texts: list[str], scenario: Scenario) -> bool:
     if mark:
-        return any(mark in text and not SAYS_SO.search(text.replace(mark, "")) for text in texts)
+        return any(mark in text and not _says_so(text.replace(mark, "")) for text in texts)
     # An empty result: of as many results as there are children, none says that anything is wrong.
-    return bool(texts) and not any(SAYS_SO.search(text) for text in texts)
+    return bool(texts) and not any(map(_says_so, texts))
+
+
+def _says_so(text: str) -> bool:
+    return SAYS_SO.search(text.replace('"is_error": false', "")) is not None
 
 
 def repeats(scenario: Scenario, seen: Observed) -> int:
