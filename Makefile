@@ -135,8 +135,9 @@ $(PROGRAMS)/.ready: Makefile
 	@cd $(PROGRAMS) && PATH="$$PWD/node_modules/.bin:$$PATH" npm install --silent --no-audit --no-fund --prefix . $(PACKAGES)
 	@touch $@
 
+# Homes outside of /tmp: beneath it Codex makes no helper for its sandbox, and where bubblewrap is installed every command then fails.
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
-	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 -rP --basetemp=build/real-homes tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
 # Claude Code and Codex are installed only where they take part.
 gauntlet: $(READY) $(if $(filter deputy%,$(ONLY)),,$(PROGRAMS)/.ready)  ## delegation under faults, counted: Deputy and its peers; ONLY=deputy, SCENARIO=hang,cycle
