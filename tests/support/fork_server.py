@@ -14,16 +14,25 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
+from pathlib import Path
 from typing import Any, NoReturn
 
 NOT_PRELOADED = ("deputy.__main__", "deputy.models.pydantic_ai", "deputy.processes.reaper", "deputy.testing")
+WARM_UP = (
+    "delegate --task a=look --yes",
+    "run look --yes --json",
+    "ps --all",
+    "ps --all --json",
+)
 _SIZE = struct.Struct("I")
 _STATUS = struct.Struct("i")
 
@@ -213,6 +222,7 @@ def main() -> NoReturn:
             importlib.import_module(module.name)
     for name in ("rich.live", "rich.markdown"):
         importlib.import_module(name)
+    _warm_up()
     gc.collect()
     gc.freeze()
     order = _serve(control)
@@ -223,6 +233,21 @@ def main() -> NoReturn:
     except SystemExit as ended:
         _leave(ended)
     _leave(SystemExit(0))
+
+
+def _warm_up() -> None:
+    """Run a few commands in this process: the patterns and decoders that each would compile are then there for all."""
+    from deputy.interfaces.cli import deputy
+
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
+        kept = dict(os.environ)
+        os.environ.clear()
+        os.environ.update({"PATH": kept["PATH"], "HOME": folder, "DEPUTY_MODEL": "offline:scout"})
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere), contextlib.chdir(folder):
+            for command in WARM_UP:
+                deputy.main(shlex.split(command), prog_name="deputy", standalone_mode=False)
+        os.environ.clear()
+        os.environ.update(kept)
 
 
 def _leave(ended: SystemExit) -> NoReturn:
