@@ -7,10 +7,14 @@ from deputy.core.foreign_text import PlainStream, kept_apart, plain, plain_data
 from deputy.core.task import MAX_LABEL, cleaned_label, read_label
 from deputy.core.visible_text import escaped_invisible, visible_json, visible_json_of
 
-EVERY = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
-"""Every assigned character: a newer Unicode knows more of those that are invisible."""
 JOINERS = "\u200c\u200d"
 TAGS = {chr(code) for code in range(0xE0000, 0xE0080)}
+
+
+@pytest.fixture(scope="module")
+def every() -> list[str]:
+    """Every assigned character: a newer Unicode knows more of those that are invisible."""
+    return [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
 
 
 def is_hidden(letter: str) -> bool:
@@ -18,10 +22,10 @@ def is_hidden(letter: str) -> bool:
 
 
 @pytest.mark.rule("text.visible")
-def test_text_has_no_invisible_character_of_all_that_there_are():
-    kept = [letter for letter in EVERY if not is_hidden(letter) or letter in "\n\t" + JOINERS]
+def test_text_has_no_invisible_character_of_all_that_there_are(every):
+    kept = [letter for letter in every if not is_hidden(letter) or letter in "\n\t" + JOINERS]
     # Each stands between letters, so that none is the end of a terminal sequence that another begins.
-    text = "".join(f"{letter}a" for letter in EVERY if letter not in "\x1b\x90\x98\x9b\x9d\x9e\x9f")
+    text = "".join(f"{letter}a" for letter in every if letter not in "\x1b\x90\x98\x9b\x9d\x9e\x9f")
     assert set(plain(text)) == set(kept)
     assert plain("".join(kept)) == "".join(kept)
 
@@ -35,12 +39,12 @@ def test_text_does_not_keep_what_begins_a_terminal_sequence(letter):
 
 
 @pytest.mark.rule("text.visible")
-def test_json_escapes_every_invisible_character_and_means_the_same():
-    encoded = visible_json({"text": EVERY})
-    assert json.loads(encoded) == {"text": EVERY}
+def test_json_escapes_every_invisible_character_and_means_the_same(every):
+    encoded = visible_json({"text": every})
+    assert json.loads(encoded) == {"text": every}
     shown = encoded.decode()
     assert not [letter for letter in set(shown) if is_hidden(letter)]
-    assert visible_json_of(visible_json(EVERY)) == visible_json(EVERY)
+    assert visible_json_of(visible_json(every)) == visible_json(every)
 
 
 @pytest.mark.rule("text.visible")
@@ -50,8 +54,8 @@ def test_indented_json_keeps_its_lines():
 
 
 @pytest.mark.rule("text.visible")
-def test_an_approval_shows_every_character_that_cannot_be_seen():
-    shown = escaped_invisible("".join(EVERY))
+def test_an_approval_shows_every_character_that_cannot_be_seen(every):
+    shown = escaped_invisible("".join(every))
     for letter in set(shown) - set("\n\t"):
         assert letter.isprintable()
         assert unicodedata.category(letter) not in ("Cc", "Cf", "Zl", "Zp", "Cn", "Co")

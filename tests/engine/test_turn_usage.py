@@ -3,11 +3,10 @@
 import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
-from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.usage import RequestUsage
 from tests.support.house import House
 from tests.support.scripts import call, turn
 
@@ -15,7 +14,6 @@ from deputy.core.conversation import TokenUsage, is_plausible
 from deputy.core.limits import Budget
 from deputy.core.outcome import Completed, Partial
 from deputy.core.task import Task
-from deputy.models.pydantic_ai import PydanticAIModel
 from deputy.testing import ProviderServer
 
 CAP = 100_000
@@ -89,26 +87,33 @@ def test_a_plausible_report_is_charged_as_it_is(house: House, model: str):
     assert (outcome.usage.input, outcome.usage.output, outcome.usage.estimated) == (1500, 7, False)
 
 
-class UnreportedModel(FunctionModel):
+def unreported_model() -> Any:
     """A pydantic-ai model that answers, and reports no usage."""
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.usage import RequestUsage
 
-    def __init__(self):
-        async def answer(_messages, _info):
-            yield "Done."
+    from deputy.models.pydantic_ai import PydanticAIModel
 
-        super().__init__(stream_function=answer)
+    class UnreportedModel(FunctionModel):
+        def __init__(self):
+            async def answer(_messages, _info):
+                yield "Done."
 
-    @asynccontextmanager
-    async def request_stream(self, *arguments, **options):
-        async with super().request_stream(*arguments, **options) as response:
-            reported = response.get
-            response.get = lambda: replace(reported(), usage=RequestUsage(), finish_reason="stop")
-            yield response
+            super().__init__(stream_function=answer)
+
+        @asynccontextmanager
+        async def request_stream(self, *arguments, **options):
+            async with super().request_stream(*arguments, **options) as response:
+                reported = response.get
+                response.get = lambda: replace(reported(), usage=RequestUsage(), finish_reason="stop")
+                yield response
+
+    return PydanticAIModel(UnreportedModel())
 
 
 @pytest.mark.rule("usage.estimate")
 def test_a_pydantic_ai_model_that_reports_no_usage_is_charged_our_estimate(house: House):
-    model = PydanticAIModel(UnreportedModel())
+    model = unreported_model()
     house.model = model.name
     house.given[model.name] = model
     outcome = house.one(Task(label="a", prompt="Look."))

@@ -3,14 +3,10 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from openai import AsyncOpenAI
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from deputy.core import model_errors as errors
 from deputy.core.errors import UsageError
 from deputy.models.factory import ModelFactory
-from deputy.models.pydantic_ai import PydanticAIModel
 from deputy.testing import ProviderServer, ScriptedTurn
 from deputy.testing.faults import FAULTS, cuts
 from deputy.testing.model_suite import CHECKS, asking, heard
@@ -18,6 +14,12 @@ from deputy.testing.model_suite import CHECKS, asking, heard
 
 @asynccontextmanager
 async def opened(provider, **options):
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    from deputy.models.pydantic_ai import PydanticAIModel
+
     async with AsyncOpenAI(api_key="k", base_url=f"{provider.url}/v1", max_retries=0) as client:
         theirs = OpenAIChatModel(
             "any",

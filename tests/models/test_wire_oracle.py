@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from openai import AsyncOpenAI
 
 from deputy.core.conversation import (
     AssistantMessage,
@@ -158,6 +157,8 @@ async def ask_anthropic(url, *, thinking):
 
 
 async def ask_responses(url, *, thinking):
+    from openai import AsyncOpenAI
+
     more = (
         {"reasoning": {"effort": "high"}, "tool_choice": "auto"}
         if thinking
@@ -213,6 +214,8 @@ async def ask_responses(url, *, thinking):
 
 
 async def ask_chat(url, *, thinking):
+    from openai import AsyncOpenAI
+
     more = (
         {"tool_choice": "auto"}
         if thinking
