@@ -340,9 +340,9 @@ class Deputy:
         state = await self.state(session_id)
         return why_not_claimed(await self._runtime.journal.records(session_id), state.round)
 
-    async def unfinished(self, session_id: str) -> tuple[str, ...]:
-        """The labels of a call's tasks that a resume would continue or start."""
-        return await resume_policy.remaining_labels(self._runtime, await self.state(session_id))
+    async def unfinished(self, session_id: str) -> tuple[tuple[str, State | None], ...]:
+        """The labels of a call's tasks that are not completed, each with its state if it has started."""
+        return await resume_policy.remaining_tasks(self._runtime, await self.state(session_id))
 
     async def state(self, session_id: str) -> State:
         """The state of a run."""

@@ -145,12 +145,13 @@ async def unfinished(runtime: Runtime, state: State) -> list[State]:
     return [one for one in tasks if one is not None and one.status != "completed"]
 
 
-async def remaining_labels(runtime: Runtime, state: State) -> tuple[str, ...]:
-    """The labels of a call's tasks that are not completed, in their order; some may never have started."""
+async def remaining_tasks(runtime: Runtime, state: State) -> tuple[tuple[str, State | None], ...]:
+    """The label of each task of a call that is not completed, in their order, and its state if it has started."""
     records = await runtime.journal.records(state.run)
     children = children_of(records)
-    done = {one.run for one in await runtime.journal.descendants(state.run) if one.status == "completed"}
-    return tuple(task.label for index, task in enumerate(tasks_of(records)) if children.get(index) not in done)
+    below = {one.run: one for one in await runtime.journal.descendants(state.run)}
+    tasks = [(task.label, below.get(children.get(index, ""))) for index, task in enumerate(tasks_of(records))]
+    return tuple((label, one) for label, one in tasks if one is None or one.status != "completed")
 
 
 async def stopped_before(runtime: Runtime, state: State) -> frozenset[str]:

@@ -97,6 +97,8 @@ class LinesView(View):
         self._has_heading = False
         self._handed_on: dict[str, str] = {}
         """By session id, the last Delegate or Subtask call shown."""
+        self._ended: dict[str, str] = {}
+        """By session id, the ending shown: of a task that ended before a resume it comes again with the results."""
 
     def emit(self, progress: Progress) -> None:
         """Show an event."""
@@ -111,6 +113,10 @@ class LinesView(View):
             if self._handed_on.get(row.session_id) == row.activity:
                 return
             self._handed_on[row.session_id] = row.activity
+        if row.session_id:
+            if row.is_over and self._ended.get(row.session_id) == row.activity:
+                return
+            self._ended[row.session_id] = row.activity if row.is_over else ""
         if not self._has_heading:
             self._has_heading = True
             _print(heading(self._table.size))

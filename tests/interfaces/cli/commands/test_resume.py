@@ -1,8 +1,11 @@
 """`deputy resume`: the options that let a run make progress again."""
 
 import json
+import signal
 
 import pytest
+from tests.support.command_house import entries, until
+from tests.support.scripts import call, talk, turn
 
 
 @pytest.mark.rule("resume.progress")
@@ -28,3 +31,21 @@ def test_after_an_unrecoverable_error_no_resume_is_recommended_and_another_model
     run = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"][0]["session_id"]
     done = house.run("resume", run, "--model", good, "--json")
     assert (done.returncode, json.loads(done.stdout)["report"]) == (0, "Done.")
+
+
+@pytest.mark.rule("recover")
+def test_a_task_that_was_blocked_before_a_kill_is_shown_as_blocked_and_never_as_queued(house):
+    asks = talk(turn("", call("Ask", question="Which colour?")), when="alpha", times=9)
+    model = house.script("m", asks, talk(turn("never", delay_seconds=60), when="beta", times=9))
+    process = house.start("delegate", "-t", "a=alpha", "-t", "b=beta", "--yes", "--model", model)
+    until(lambda: {(one["label"], one["status"]) for one in entries(house)} >= {("a", "blocked"), ("b", "running")})
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run = next(one["session_id"] for one in entries(house) if one["parent"] is None)
+    house.script("m", asks, talk(turn("done"), when="beta", times=9))
+    resumed = house.run("resume", run)
+    lines = resumed.stderr.splitlines()
+    shown = [line.split("(")[0].rstrip("0123456789.s ") for line in lines if line.startswith("[")]
+    assert shown == ["[a] ? blocked: question", "[b] … thinking", "[b] ✓ completed"], lines
+    assert [line for line in lines if line.startswith("total  1 completed, 1 blocked · in=200 out=40")]
+    assert resumed.returncode == 4

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from deputy.core.errors import UsageError
 from deputy.core.events import APPROVAL
+from deputy.core.progress import Progress
 from deputy.engine.call import DELEGATE
 from deputy.interfaces.cli.console import (
     CANCELLED,
@@ -92,7 +93,12 @@ async def _resume(
         answers = await _answer(deputy, state, answer, live.terminal if can_ask() else None, yes=options.yes)
         if stop.is_set():
             return CANCELLED
-        async with live.parent_view(await _labels(deputy, state)) as parent:
+        tasks = await _tasks(deputy, state)
+        async with live.parent_view([label for label, _ in tasks]) as parent:
+            for label, one in tasks if state.is_live else ():
+                if one is not None and not one.is_live:
+                    # It ended before its call was interrupted, and is not resumed with it.
+                    parent.emit(_ending(label, one))
             with resumable(run):
                 # A run that was approved above continues at once, and may have ended by now.
                 if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
@@ -143,11 +149,28 @@ async def _ended(deputy: Deputy, state: State, outcome: Outcome) -> CommandResul
     return await clean_up(request, outcome, deputy.command_context())
 
 
-async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
-    """The labels for the live view: the remaining tasks of a call, or the one subagent."""
+async def _tasks(deputy: Deputy, state: State) -> tuple[tuple[str, State | None], ...]:
+    """The labels for the live view, and their states: the remaining tasks of a call, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    return () if _is_parent(state) else (state.label,)
+    return () if _is_parent(state) else ((state.label, state),)
+
+
+def _ending(label: str, state: State) -> Progress:
+    used = state.usage
+    return Progress(
+        event="completed",
+        label=label,
+        session_id=state.run,
+        status=state.status,
+        reason=state.reason or None,
+        model=state.model or None,
+        input=used.input,
+        output=used.output,
+        cost=used.cost,
+        estimated=used.estimated,
+        seconds=state.seconds_worked(0.0),
+    )
 
 
 def _is_parent(state: State) -> bool:
