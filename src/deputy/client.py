@@ -412,6 +412,7 @@ class Deputy:
             choose_model=self.models.for_command,
             ensure_usable=self.models.ensure_usable,
             budget=self._grant.budget,
+            routing=self._options.routing,
             approval=self._runtime.services.approval,
             changes=lambda branch: asyncio.to_thread(branch_changes, str(self._options.root), os.environ, branch),
             preview=lambda task, grant: self.preview((task,), concurrency=1, grant=grant),

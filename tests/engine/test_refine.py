@@ -13,6 +13,7 @@ from tests.support.scripts import talk, turn
 from deputy import AgentEvaluator, Budget, Deputy, ScriptEvaluator
 from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
+from deputy.core.events import Requested
 from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Partial
 from deputy.core.refinement import refinement_dict, refinement_markdown
@@ -23,10 +24,17 @@ __all__ = ["house"]
 DIRECTOR, JUDGE = "An evaluator judges your work", "Judge whether this work"
 
 
-def refine(house: House, evaluator: Any, *, budget: Budget | None = None, **more: Any) -> Any:
+def refine(
+    house: House, evaluator: Any, *, budget: Budget | None = None, fallback: bool | None = None, **more: Any
+) -> Any:
     async def go() -> Any:
         async with Deputy(
-            house.model, models=house.given, workspace=house.workspace, home=house.home, budget=budget
+            house.model,
+            models=house.given,
+            workspace=house.workspace,
+            home=house.home,
+            budget=budget,
+            fallback=fallback,
         ) as deputy:
             return await deputy.refine("Count to three.", evaluator, **more)
 
@@ -51,8 +59,11 @@ def test_feedback_goes_back_into_the_directors_own_conversation_until_it_is_acce
     fine = talk(turn(verdict(True, "Good.")), when="one two three\n")
     with ProviderServer(ModelScript(conversations=(made, fine, judge))) as provider:
         house.use(provider)
-        refined = refine(house, "It counts to three.")
+        refined = refine(house, "It counts to three.", fallback=False)
     assert isinstance(refined.outcome, Completed)
+    for made_by in (refined.rounds[0].session_id, refined.rounds[0].evaluation_id):
+        [requested] = [one.event for one in house.records(made_by) if isinstance(one.event, Requested)]
+        assert not requested.options.routing.falls_back
     assert (refined.outcome.report, refined.ending, refined.best.number) == ("one two three", "success", 2)
     assert [one.verdict.feedback for one in refined.rounds] == ["Three is missing.", "Good."]
     assert refined.rounds[0].session_id == refined.rounds[1].session_id

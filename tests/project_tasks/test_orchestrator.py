@@ -12,7 +12,8 @@ from tests.support.scripts import call, talk, turn
 
 from deputy.core.approval import Decision, Question
 from deputy.core.errors import UsageError
-from deputy.core.events import Record
+from deputy.core.events import Record, Requested
+from deputy.core.fallback import Routing
 from deputy.core.outcome import Completed, Rejected
 from deputy.core.project_task import abandoned, reopened
 from deputy.core.request import READ_ONLY_TOOLS
@@ -370,6 +371,17 @@ def test_the_model_that_is_named_goes_before_that_of_the_definition(project: Pro
     (agents / "researcher.md").write_text("---\nname: researcher\nmodel: haiku\ntools: Read, Write\n---\nYou look.\n")
     ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
     assert (ended.outcome.status, ended.outcome.model.partition(":")[0]) == ("completed", "script")
+
+
+@pytest.mark.rule("fallback")
+def test_a_command_falls_back_only_as_the_settings_allow(project: Project):
+    project.add()
+    (project.folder / "deputy.toml").write_text("[routing]\nfallback = false\ninline = false\n")
+    ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
+    with SqliteQueries.open(project.home) as reader:
+        requested = next(one.event for one in reader.records(ended.outcome.session_id) if isinstance(one, Record))
+    assert isinstance(requested, Requested)
+    assert requested.options.routing == Routing(falls_back=False, inline="never")
 
 
 @pytest.mark.rule("commands.state")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import UNSET, Raw, json
+from msgspec import UNSET, Raw, json, structs
 
 from deputy.core.errors import Error, passed_up, remedy
 from deputy.core.events import Joined, Requested, Resumed, Spawned, Started, StepEnded, ValueDrawn
@@ -195,6 +195,7 @@ class _Loop:
             provider=model.partition(":")[0],
             is_counted=False,
         )
+        options = structs.replace(options, routing=self._start.routing)
         return Requested(request=request, label=label, model=model, options=options)
 
 

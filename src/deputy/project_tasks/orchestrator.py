@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.effective_settings import EffectiveSettings
+    from deputy.core.fallback import Routing
     from deputy.core.limits import Budget
     from deputy.core.task import TaskOptions
     from deputy.engine.agent_context import Approval
@@ -80,6 +81,8 @@ class CommandContext:
     """Raise CannotSpawn for a model that has no key and no program."""
     budget: Budget
     """The caps of one command."""
+    routing: Routing
+    """What a failed command may fall back to."""
     approval: Approval
     preview: Callable[[Task, Grant], Awaitable[ApprovalRequest]]
     """The approval request for a task within a grant, with its cost."""
@@ -236,7 +239,7 @@ async def register_and_delegate(
         label=task.label,
         command=prepared.request.command,
         model=routed.model,
-        options=_terms(prepared, task, preview),
+        options=_terms(prepared, task, preview, context.routing),
         workspace=str(context.workspace),
     )
     await context.engine.submit(prepared.request.session_id, start)
@@ -317,9 +320,9 @@ def _context(task: ProjectTask) -> TaskContext:
     )
 
 
-def _terms(prepared: PreparedCommand, task: Task, preview: ApprovalRequest | None) -> TaskOptions:
+def _terms(prepared: PreparedCommand, task: Task, preview: ApprovalRequest | None, routing: Routing) -> TaskOptions:
     return structs.replace(
-        options_of(task, 0, 1),
+        options_of(task, 0, 1, routing=routing),
         kind="" if prepared.task is None else prepared.request.command,
         folder=prepared.folder,
         base=prepared.base,
