@@ -96,17 +96,18 @@ class McpClient(Struct, frozen=True, kw_only=True):
         servers[SERVER] = {**(cast("dict[str, Any]", old) if isinstance(old, dict) else {}), **entry}
         return _json_text(whole, text)
 
-    def disconnected(self, text: str) -> str:
-        """The settings without our entry."""
+    def disconnected(self, text: str) -> str | None:
+        """The settings without our entry; None if there are no others."""
         if self.form == "toml":
-            return without_table(text, [*self.place, SERVER])
+            rest = without_table(text, [*self.place, SERVER])
+            return rest if rest == text or rest.strip() else None
         whole = _json_object(text)
         servers = _table_at(whole, self.place)
         if servers.pop(SERVER, None) is None:
             return text
         if not servers:
             _table_at(whole, self.place[:-1]).pop(self.place[-1])
-        return _json_text(whole, text)
+        return _json_text(whole, text) if whole else None
 
 
 CLIENTS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -58,7 +59,8 @@ class FileEdit(Struct, frozen=True, kw_only=True):
         if self.after is None:
             path.unlink()
             with suppress(OSError):
-                path.parent.rmdir()  # only an empty one
+                for folder in takewhile(lambda folder: folder != Path.home(), path.parents):
+                    folder.rmdir()  # only an empty one
             return backup
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = stat.S_IMODE(path.stat().st_mode) if self.before is not None else 0o600

@@ -63,8 +63,17 @@ def test_a_second_time_nothing_changes_and_remove_takes_it_back(house, person):
     removed = house.run("connect", "opencode", "--remove", "--yes")
     assert removed.stdout.startswith("Removed Deputy from opencode.\nThe file before: ")
     assert path.read_text() == '{\n  "theme": "x"\n}\n'
-    assert list((person / ".config/opencode/skills").iterdir()) == []
+    assert not (person / ".config/opencode/skills").exists()
     assert house.run("connect", "opencode", "--remove").stdout == "opencode has no entry of Deputy.\n"
+
+
+@pytest.mark.parametrize("client", ["codex", "gemini"])
+def test_what_connect_created_is_gone_after_remove(house, person, client):
+    assert house.run("connect", client, "--yes").returncode == 0
+    assert list(person.iterdir()) != []
+    removed = house.run("connect", client, "--remove", "--yes")
+    assert (removed.returncode, removed.stdout) == (0, f"Removed Deputy from {client}.\n")
+    assert list(person.iterdir()) == []
 
 
 def test_a_file_with_comments_stays_and_the_entry_is_printed(house, person):

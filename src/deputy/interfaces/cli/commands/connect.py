@@ -61,7 +61,7 @@ def command(
     start = server_command([*flags, *(["--yes"] if unattended else [])])
     entry = known.entry(start, [] if known.passes == "all" else _variables())
     try:
-        edits = list(_removal(known) if remove else _connection(known, entry))
+        edits = list(_removal(known, entry) if remove else _connection(known, entry))
     except CannotEdit as error:
         raise UsageError(config, Unquoted("a file that cannot be changed"), _by_hand(known, entry, error)) from error
     result, backups = apply_edits(edits, yes=options.yes, dry_run=dry_run)
@@ -100,12 +100,14 @@ def _connection(client: McpClient, entry: dict[str, Any]) -> Iterator[FileEdit]:
     yield FileEdit(path=skill, before=read_user_file(skill), after=skill_text())
 
 
-def _removal(client: McpClient) -> Iterator[FileEdit]:
+def _removal(client: McpClient, entry: dict[str, Any]) -> Iterator[FileEdit]:
     from deputy.interfaces.cli.file_edit import FileEdit, read_user_file
 
     path, skill = str(client.config_path(os.environ)), str(client.skill_path(os.environ))
     before = read_user_file(path)
-    yield FileEdit(path=path, before=before, after=None if before is None else client.disconnected(before))
+    after = None if before is None else client.disconnected(before)
+    # A file that only has what `connect` writes needs no backup.
+    yield FileEdit(path=path, before=before, after=after, is_kept=before != client.connected(None, entry))
     advice = read_user_file(skill)
     yield FileEdit(path=skill, before=advice, after=None, is_kept=advice != skill_text())
 
