@@ -1,5 +1,6 @@
 """The docs are a site whose pages can all be reached, without a broken link."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -8,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+import deputy
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -46,3 +49,18 @@ def test_every_page_is_in_the_navigation_and_every_decision_in_its_list():
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda path: path.stem)
 def test_links_of_the_pages_outside_of_the_site_lead_somewhere(page):
     assert [link for link in LINK.findall(page.read_text("utf-8")) if not (ROOT / link).exists()] == []
+
+
+def test_no_message_names_a_page_that_an_installed_package_lacks():
+    source = Path(deputy.__file__).parent
+    for file in source.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+        }
+        texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+        named = [node.lineno for node in texts if isinstance(node.value, str) and "docs/" in node.value]
+        assert not named, f"{file}: {named}"

@@ -189,7 +189,7 @@ def _duration(text: object) -> float | None:
 # --- the wordings of providers, in the order of the checks ------------------------------------------------------------
 
 _JINJA: Final = "Start llama-server with --jinja."
-_VLLM: Final = "Start vLLM with --enable-auto-tool-choice and --tool-call-parser (docs/howto/vllm.md)."
+_VLLM: Final = "Start vLLM with --enable-auto-tool-choice and --tool-call-parser NAME, such as hermes for Qwen."
 _OLLAMA: Final = "Choose a model for which `ollama show NAME` lists tools, such as qwen3."
 _OPENROUTER: Final = "Choose a model of https://openrouter.ai/models?supported_parameters=tools."
 _NO_TOOLS: Final = (

@@ -15,10 +15,13 @@ from deputy.models.server_models import LOCAL, ServerList, list_servers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deputy.models.catalog import Catalog
     from deputy.models.factory import ModelFactory
 
 _OFFERED = 20
 """The maximum number of models of one server to choose from."""
+_OF_PROGRAM = 4
+"""The same of the program of another agent, whose models are those that the catalog knows."""
 
 
 class ModelOffer(Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class SetupSurvey(Struct, frozen=True, kw_only=True):
     """Providers with a key."""
     servers: dict[str, ServerList]
     programs: dict[str, Ready | NotReady]
+    known: dict[str, tuple[str, ...]]
+    """The models that the catalog knows of providers that have a program, the best choice first."""
 
     @property
     def own_servers(self) -> dict[str, ServerList]:
@@ -52,13 +57,21 @@ class SetupSurvey(Struct, frozen=True, kw_only=True):
             if provider not in BY_KEY:
                 for name in server.chat_models[:_OFFERED]:
                     yield ModelOffer(model=f"{provider}:{name}", reason=f"{provider} has it")
-        for provider, model in BY_KEY.items():
-            for backend in SHIPPED_FALLBACK.programs.get(provider, ()):
+        for program, models in self.program_models.items():
+            for model in models:
+                if model.partition(":")[0] not in self.keys:
+                    yield ModelOffer(model=model, reason=f"through the program {program}", is_program=True)
+
+    @property
+    def program_models(self) -> dict[str, tuple[str, ...]]:
+        """The known models of each program that is installed and not logged out."""
+        found: dict[str, tuple[str, ...]] = {}
+        for provider, models in self.known.items():
+            for backend in SHIPPED_FALLBACK.programs[provider]:
                 ready = self.programs.get(backend)
-                if provider not in self.keys and isinstance(ready, Ready) and ready.is_logged_in is not False:
-                    reason = f"through the program {backend.partition(':')[2]}"
-                    yield ModelOffer(model=model, reason=reason, is_program=True)
-                    break
+                if isinstance(ready, Ready) and ready.is_logged_in is not False:
+                    found[backend.partition(":")[2]] = models
+        return found
 
 
 async def survey_setup(models: ModelFactory) -> SetupSurvey:
@@ -66,7 +79,16 @@ async def survey_setup(models: ModelFactory) -> SetupSurvey:
     catalog = models.catalog
     keys = [name for name in (*BY_KEY, *catalog.own_providers) if models.key_variable(name) is not None]
     servers = await list_servers(models, dict.fromkeys((*keys, *catalog.own_providers, *LOCAL)))
-    return SetupSurvey(keys=tuple(keys), servers=servers, programs=await _programs())
+    known = {provider: tuple(_known(catalog, provider)) for provider in SHIPPED_FALLBACK.programs}
+    return SetupSurvey(keys=tuple(keys), servers=servers, programs=await _programs(), known=known)
+
+
+def _known(catalog: Catalog, provider: str) -> list[str]:
+    """The first models of a provider in the catalog, and those that only its program has."""
+    listed = [f"{provider}:{name}" for name in catalog.providers[provider].models]
+    named = [entry.model for entry in catalog.names.values() if entry.model.startswith(f"{provider}:")]
+    best = [BY_KEY[provider]] if provider in BY_KEY else []
+    return list(dict.fromkeys((*best, *listed, *named)))[:_OF_PROGRAM]
 
 
 async def _programs() -> dict[str, Ready | NotReady]:

@@ -245,7 +245,9 @@ def _provider_table(name: str, said: Any) -> dict[str, Any]:
     try:
         entry = msgspec.convert(_laid_over(shipped or {}, table), ProviderEntry)
     except msgspec.ValidationError as error:
-        raise UsageError(where, Unquoted("a table with a mistake"), f"{error}; see docs/configuration.md") from error
+        raise UsageError(
+            where, Unquoted("a table with a mistake"), f"{error}; `deputy config edit` opens the file"
+        ) from error
     if entry.protocol is not None and not is_address(entry.base_url):
         raise UsageError(
             f"{where}.base_url", without_password(entry.base_url), "give an address like http://localhost:8000/v1"

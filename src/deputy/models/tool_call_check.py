@@ -45,7 +45,10 @@ _READ = ToolSpec(
 )
 _SYSTEM = "You work with tools. Call a tool whenever you need what it returns; never guess a result."
 _TASK = f"The file {_FILE} has a code word. Read the file, then answer with the code word and nothing else."
-_ANOTHER = "Choose another model, or see docs/howto for how to start the server."
+_ANOTHER = (
+    "Choose another model, or start the server so that it takes tool calls: llama-server with --jinja, "
+    "vLLM with --enable-auto-tool-choice and --tool-call-parser NAME."
+)
 
 CheckResult: TypeAlias = Literal["works", "calls_as_text", "no_call", "no_use", "failed"]
 

@@ -123,7 +123,7 @@ def test_a_server_without_a_key_is_free_and_has_its_version(house, person):
 
 def test_a_server_that_does_not_answer_is_a_usage_error(house, person):
     run = house.run("init", "--server", "http://127.0.0.1:9", "--yes")
-    assert (run.returncode, "it has no list of models: no answer from 127.0.0.1:9" in run.stderr) == (2, True)
+    assert (run.returncode, "nothing answers there (no answer from 127.0.0.1:9" in run.stderr) == (2, True)
     assert house.run("init", "--key-variable", "X", "--yes").returncode == 2
 
 
@@ -135,6 +135,9 @@ def test_a_program_of_another_agent_is_a_way_to_a_model(house, person, tmp_path)
     form = json.loads(run.stdout)
     assert (run.returncode, form["model"], form["test"]) == (0, "anthropic:claude-sonnet-5-5", None)
     assert "runs through a program; it was not tested" in run.stderr
+    assert "claude has anthropic:claude-sonnet-5-5, anthropic:claude-opus-5-5," in run.stderr
+    assert "name a model of opencode: opencode:MODEL" in run.stderr
+    assert {"anthropic:claude-haiku-5-5", "openai:gpt-5.2", "cursor:composer-1"} <= set(form["found"]["models"])
 
 
 def test_without_any_model_the_remedy_is_named(house, person):

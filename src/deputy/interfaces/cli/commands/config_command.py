@@ -18,10 +18,10 @@ Examples:
   deputy config edit --project   the deputy.toml of this project
 
 \b
-A project can only make settings stricter. Every key is described in
-docs/configuration.md; `deputy init` writes a first file."""
+A project can only make settings stricter. `deputy config show` lists every
+setting; `deputy init` writes a first file."""
 
-_NEW = "# Settings of Deputy: docs/configuration.md describes every key, and `deputy config` shows what is in force.\n"
+_NEW = "# Settings of Deputy: `deputy config` lists all of them, and shows what is in force.\n"
 
 
 @click.group("config", epilog=EXAMPLES, invoke_without_command=True)

@@ -37,7 +37,7 @@ Exit codes:
 
 _HEAD = """\
 # Your settings of Deputy, for all projects. `deputy doctor` checks this file.
-# Every key is described in docs/configuration.md.
+# `deputy config` lists every setting, and where its value comes from.
 """
 _TAIL = """
 # [approval]
@@ -112,7 +112,7 @@ async def _server_table(name: str, url: str, key_variable: str | None) -> dict[s
     from deputy.models.server_address import with_version
     from deputy.models.server_models import list_server
 
-    problem = ""
+    said = ""
     for address in dict.fromkeys((url.rstrip("/"), with_version(url))):
         key: dict[str, Any] = {"is_free": True} if key_variable is None else {"key_variable": key_variable}
         table = {"base_url": address, **key}
@@ -120,8 +120,10 @@ async def _server_table(name: str, url: str, key_variable: str | None) -> dict[s
             found = await list_server(models, name)
             if not found.problem:
                 return {**table, "base_url": with_version(address) if key_variable is None else address}
-            problem = found.problem
-    raise UsageError("--server", url, f"it has no list of models: {problem}")
+            said = f"it has no list of models: {found.problem}"
+            if found.status is None:
+                said = f"nothing answers there ({found.problem}); start the server, or correct the address"
+    raise UsageError("--server", url, said)
 
 
 async def _init(console: Console, choices: _Choices) -> int:
@@ -186,6 +188,9 @@ def _found_lines(models: ModelFactory, survey: SetupSurvey) -> Iterator[str]:
         yield filled("· server    ", f"no answer: {', '.join(silent)}")
     programs = program_names(survey)
     yield filled(f"{'✓' if programs else '·'} programs  ", ", ".join(programs) or "no other agents found")
+    for program, named in survey.program_models.items():
+        had = f"{program} has {', '.join(named)}, and more" if named else f"name a model of {program}: {program}:MODEL"
+        yield filled(" " * 12, had)
 
 
 def _found_form(survey: SetupSurvey, offers: Sequence[ModelOffer]) -> dict[str, Any]:
