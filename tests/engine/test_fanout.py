@@ -1,17 +1,22 @@
 """Many children at once, on an engine whose journal takes its time to answer."""
 
 import asyncio
+import json
 import random
 
 import pytest
+from tests.support.house import House
+from tests.support.scripts import call, talk, turn
 
-from deputy.core.events import Requested, RunOpened, Spawned
+from deputy.core.events import Joined, Requested, RunOpened, Spawned
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage
 from deputy.core.task import Role, Task, TaskOptions
 from deputy.engine.fanout import fan_out, requested_task
 from deputy.engine.ports import RunContext
 from deputy.runtime.engine import LocalEngine
+from deputy.testing import ProviderServer
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.virtual_clock import VirtualWorld, run_in_virtual_time
 
@@ -61,3 +66,34 @@ def test_an_agent_that_is_named_by_its_file_is_on_the_path_by_its_own_name() -> 
     task = Task(label="one", prompt="Look.", agent="reviewer", role=Role(name="code-reviewer"))
     start = requested_task(task, TaskOptions(), "sess_1_child0", Lineage.root(ROOT), Grant(), "script:x")
     assert start.request.target == Hop("code-reviewer", "agent")
+
+
+@pytest.mark.rule("resume")
+def test_reports_that_came_before_a_cancel_reach_the_resumed_parent_once(house: House) -> None:
+    tasks = [{"label": label, "prompt": f"Find {label}."} for label in ("gold", "tin")]
+    script = ModelScript(
+        conversations=(
+            talk(turn("Gold is in the cellar."), when="Find gold."),
+            talk(turn(faults=("silent",)), when="Find tin."),
+            talk(turn("", call("Delegate", tasks=tasks)), turn("Tin is missing."), turn("No more."), when="metals"),
+        )
+    )
+
+    async def begin_and_cancel() -> str:
+        async with house.open() as runtime:
+            run = await house.start_parent(runtime, "Which metals are here?")
+            while not any(isinstance(one.event, Joined) for one in await runtime.journal.records(run)):
+                pass
+            await runtime.engine.cancel(run)
+            await runtime.engine.result(run)
+            return run
+
+    with ProviderServer(script, strict=False) as provider:
+        house.use(provider)
+        run = asyncio.run(begin_and_cancel())
+        assert house.resume(run).report == "Tin is missing."
+        assert house.resume(run, "And now?").report == "No more."
+    first, second = (json.dumps(one.body) for one in provider.asked if "metals" in one.opening and one.answered)
+    assert first.count("Gold is in the cellar.") == second.count("Gold is in the cellar.") == 1
+    assert "Delegate again only what is missing." in first
+    assert [one.opening.count("Find gold.") for one in provider.asked if "Find gold." in one.opening] == [1]

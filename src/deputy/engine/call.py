@@ -190,7 +190,7 @@ async def run_parent(run: RunContext, start: RunOpened, services: Services) -> O
             "" if agent.subtasks is None else prompt("continuation"),
         )
         history = remembered("\n\n".join(filter(None, prompts)), run.history, agent.overhead())
-        if not await continue_history(run, history):
+        if not await continue_history(run, history, agent):
             await append_prompt(run, agent, history, services, start.prompt)
         work = AttemptInput(run=run, services=services, agent=agent, history=history, prompt=start.prompt)
         fallback = FallbackRunner(run, services, agent.label, agent.asked, start.routing, is_parent=True)

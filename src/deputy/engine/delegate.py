@@ -165,7 +165,7 @@ async def _begin(
     continuation = "" if agent.subtasks is None else prompt("continuation")
     system = system_prompt(start, services, subagent_prompt(agent), continuation)
     history = remembered(system, run.history, agent.overhead())
-    if not await continue_history(run, history):
+    if not await continue_history(run, history, agent):
         data = "" if agent.is_compact else run_data(run, start, scratchpad)
         await append_task(run, start, agent, history, services, backend, place, data)
     return AttemptInput(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.events import Requested, Spawned
+from deputy.core.events import Joined, MessageAdded, ModelCallEnded, Requested, Spawned, ToolCallEnded
 from deputy.core.request import Grant, Hop, Lineage, Request, task_hop
-from deputy.core.results import Result
+from deputy.core.results import Result, outcome_label
 from deputy.core.task import options_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,24 @@ async def fan_out(
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(one(index, task)) for index, task in enumerate(tasks)]
     return tuple(task.result() for task in running)
+
+
+async def ended_before(run: RunContext) -> tuple[Result, ...]:
+    """The results of the children that ended before the call that started them was interrupted."""
+    joined: dict[str, str] = {}
+    for record in run.history:
+        name = record.key.rpartition("/")[2]
+        match record.event:
+            case Joined(child=child):
+                joined[name] = child
+            case ModelCallEnded() | MessageAdded():
+                joined.clear()
+            case ToolCallEnded():
+                joined = {key: child for key, child in joined.items() if not key.startswith(f"{name}.")}
+            case _:
+                continue
+    ended = [await run.join(f"ended_before.{number}", child) for number, child in enumerate(joined.values())]
+    return tuple(Result(label=outcome_label(one), outcome=one) for one in ended)
 
 
 def ids_key(key: str, after: int = 0) -> str:

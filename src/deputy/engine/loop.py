@@ -13,13 +13,17 @@ from deputy.core.limits import nearly_full, nothing_read, prompt_too_long, repea
 from deputy.core.messages import UNANSWERED_CALL
 from deputy.core.outcome import is_exhausted, shortened
 from deputy.core.progress import Progress
+from deputy.core.results import results_markdown
+from deputy.core.task import DELEGATE
 from deputy.core.text_calls import without_thinking
+from deputy.engine.fanout import ended_before
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
 from deputy.engine.history import ASK, first_message_of, user_message, words_of
 from deputy.engine.prompts import prompt
 from deputy.engine.salvage import SentBack, sent_back
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnInput, call_model
+from deputy.engine.untrusted import wrap_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,7 +159,7 @@ async def ask_person(run: RunContext, history: History, agent: AgentContext, que
     return answer is not None
 
 
-async def continue_history(run: RunContext, history: History) -> bool:
+async def continue_history(run: RunContext, history: History, agent: AgentContext) -> bool:
     """Continue the conversation of earlier rounds; False if none of them has sent the task yet."""
     task = next((one.event for one in run.history if isinstance(one.event, MessageAdded)), None)
     if task is None:
@@ -166,6 +170,9 @@ async def continue_history(run: RunContext, history: History) -> bool:
         await start_over(run, history, "new_conversation", text)
     elif history.is_answered:
         await append_user_message(run, history, "resumed", prompt("resumed"))
+    elif results := await ended_before(run):
+        data = wrap_untrusted(results_markdown(results), DELEGATE, agent.random_string)
+        await append_user_message(run, history, "ended_before", prompt("ended_before").format(results=data))
     return True
 
 
