@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+.PHONY: help test-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -113,6 +113,9 @@ test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call
 
 bench-web: $(READY) $(WEB)/.ready  ## figures of the web page with 1,000 live runs, each beside its demand; SECONDS of each (20)
 	@$(BIN)/python bench/web.py
+
+test-store: $(READY)  ## the whole conformance suite on Postgres, which the tests start (or DEPUTY_TEST_POSTGRES=postgres://…)
+	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/journal/postgres
 
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
 	@$(BIN)/python bench/mcp_start.py

@@ -1,4 +1,4 @@
-"""Opens the journal's store for reading commands: beside `wiring.py` the only module that names an adapter."""
+"""Opens the journal's store for commands: beside `wiring.py` the only module that names an adapter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 
     from deputy.engine.ports import Journal
     from deputy.engine.ports.queries import Queries, RepairedJournal
+    from deputy.journal.sql.sql_store import SqlStore
+
+
+def find_store(folder: Path) -> SqlStore:
+    """The store of the journal; nothing is opened."""
+    from deputy.journal.sqlite.sqlite_store import SqliteStore
+
+    return SqliteStore(folder)
 
 
 def open_queries(folder: Path, *, is_checked: bool = True) -> Queries | None:

@@ -34,6 +34,7 @@ from deputy.processes.outgoing import process_redactor
 from deputy.project_tasks.claim import claim_task
 from deputy.runtime.engine import LocalEngine, SystemWorld
 from deputy.runtime.suspension import SUSPEND_SECONDS
+from deputy.stores import find_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -46,7 +47,10 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant
     from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Worktree
     from deputy.engine.ports.durable import RunStart
-    from deputy.journal.sqlite.sqlite_journal import Fsync, SqliteLease
+    from deputy.journal.sql.sql_journal import SqlJournal
+    from deputy.journal.sql.sql_store import SqlStore
+    from deputy.journal.sql.transaction import SqlLease
+    from deputy.journal.sqlite.connection import Fsync
     from deputy.models.factory import ModelFactory
     from deputy.options import DeputyOptions
     from deputy.processes.child_process import StopSignal
@@ -111,13 +115,14 @@ class WorkspaceFiles:
 class Runtime:
     """The parts of an open Deputy."""
 
-    engine: LocalEngine[SqliteLease]
-    journal: SqliteJournal
+    engine: LocalEngine[SqlLease]
+    journal: SqlJournal
     models: ModelFactory
     services: Services
     agents: WorkspaceAgents
     backends: BackendRegistry
     folder: Path
+    store: SqlStore
     servers: McpServers
 
 
@@ -184,6 +189,7 @@ async def open_runtime(
                 agents=agents,
                 backends=backends,
                 folder=parts.folder,
+                store=parts.store,
                 servers=servers,
             )
 
@@ -201,6 +207,7 @@ class _RuntimeParts:
         self.mcp_servers = mcp_servers(McpSettings(servers=dict(options.mcp_servers or {})), "Deputy")
         self.settings = load_user()
         self.folder = home.make_home(options.folder or home.home_path())
+        self.store = find_store(self.folder)
         self.private = (self.folder, *map(Path, options.private))
         self.redactor = process_redactor()
         self.files = WorkspaceFiles(self.workspace, self.folder, self.redactor)
@@ -215,13 +222,12 @@ class _RuntimeParts:
 def _prune_expired(parts: _RuntimeParts) -> None:
     """Remove old runs, and kill programs whose Deputy process has died."""
     from deputy.journal.registry import orphaned
-    from deputy.journal.sqlite.sqlite_queries import SqliteQueries
     from deputy.processes.orphans import environment_tag, kill_orphans
     from deputy.tools.git_worktrees import WorktreeCleanup
 
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
-    prune_expired(parts.folder, time.time(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
-    queries = SqliteQueries.open(parts.folder)
+    prune_expired(parts.store, time.time(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
+    queries = parts.store.queries()
     if queries is not None:
         with queries:
             kill_orphans(*map(environment_tag, orphaned(queries)))
@@ -230,7 +236,7 @@ def _prune_expired(parts: _RuntimeParts) -> None:
 @asynccontextmanager
 async def _open_services(
     parts: _RuntimeParts, fsync: Fsync | None, given: Mapping[str, Model]
-) -> AsyncGenerator[tuple[SqliteJournal, ModelFactory, McpServers, ProviderKeys]]:
+) -> AsyncGenerator[tuple[SqlJournal, ModelFactory, McpServers, ProviderKeys]]:
     """Open the parts that must be closed with the runtime."""
     from deputy.models.catalog import read_catalog
     from deputy.models.factory import ModelFactory
@@ -259,7 +265,7 @@ async def _open_services(
         yield journal, models, servers, keys
 
 
-def _find_backends(parts: _RuntimeParts, journal: SqliteJournal, models: ModelFactory) -> BackendRegistry:
+def _find_backends(parts: _RuntimeParts, journal: SqlJournal, models: ModelFactory) -> BackendRegistry:
     from deputy.backends.registry import BackendRegistry
     from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
@@ -340,8 +346,8 @@ def _subtasks(
 
 
 def _engine(
-    parts: _RuntimeParts, journal: SqliteJournal, services: Services, suspend_seconds: float
-) -> LocalEngine[SqliteLease]:
+    parts: _RuntimeParts, journal: SqlJournal, services: Services, suspend_seconds: float
+) -> LocalEngine[SqlLease]:
     async def kept(place: Worktree, label: str, outcome: Outcome) -> Outcome:
         return outcome if services.worktrees is None else await keep_worktree(services.worktrees, place, label, outcome)
 
@@ -359,14 +365,14 @@ def _engine(
     )
 
 
-async def _nested(journal: SqliteJournal, root: str) -> Sequence[tuple[str, str, Amount]]:
+async def _nested(journal: SqlJournal, root: str) -> Sequence[tuple[str, str, Amount]]:
     """The amounts that nested runs of a tree reserve or use."""
     from deputy.journal.nested import nested_amounts
 
     return await journal.read(lambda queries: list(nested_amounts(queries, root)))
 
 
-async def _native_failures(journal: SqliteJournal, root: str) -> int:
+async def _native_failures(journal: SqlJournal, root: str) -> int:
     """How often the native backend failed in a tree."""
     return sum(state.counts.native_failures for state in await journal.descendants(root))
 

@@ -25,6 +25,7 @@ from deputy.journal.sqlite import schema
 from deputy.journal.sqlite.connection import meaning, open_writer
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -153,7 +154,7 @@ def test_opening_rewrites_nothing(filled: Callable[..., Path]) -> None:
     with reader:
         assert reader.live() == []
         assert len(list(reader.records("sess_1_aaaaaa"))) == 103
-    prune_expired(home, now=0.0)
+    prune_expired(SqliteStore(home), now=0.0)
     assert (home / "journal.db").read_bytes() == before
 
 

@@ -14,6 +14,7 @@ from deputy.core.limits import NOTHING
 from deputy.journal.nested import nested_amounts, reserve
 from deputy.journal.process_identity import this_process
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ def end_owner(home: Path) -> None:
 def test_nested_runs_that_start_together_get_half_of_what_is_left(tmp_path: Path) -> None:
     home = tmp_path / "home"
     run = ran(home, budget=Budget(spawns=9, requests=200))
-    budgets = [reserve(home, run, f"sess_1_{n}", 64, home).budget for n in range(6)]
+    budgets = [reserve(SqliteStore(home), run, f"sess_1_{n}", 64, SqliteStore(home)).budget for n in range(6)]
     assert [budget.spawns for budget in budgets] == [5, 2, 1, 1, 0, 0]
     assert all(budget.requests > 0 for budget in budgets)
     assert sum(budget.requests for budget in budgets) < 200
@@ -61,7 +62,7 @@ def test_a_reservation_is_released_when_its_process_ended_before_the_run_began(t
     home, own = tmp_path / "home", tmp_path / place
     run = ran(home)
     ran(own)
-    held = reserve(home, run, "sess_1_nested", 64, own).budget.spawns
+    held = reserve(SqliteStore(home), run, "sess_1_nested", 64, SqliteStore(own)).budget.spawns
     assert [amount.spawns for amount in counted(home, run)] == [held]
     end_owner(home)
     assert counted(home, run) == [NOTHING]
@@ -71,7 +72,7 @@ def test_a_reservation_is_released_when_its_process_ended_before_the_run_began(t
 def test_a_nested_run_of_another_home_counts_for_what_it_used(tmp_path: Path) -> None:
     home, own = tmp_path / "home", tmp_path / "elsewhere"
     run, nested = ran(home), ran(own)
-    reserve(home, run, nested, 64, own)
+    reserve(SqliteStore(home), run, nested, 64, SqliteStore(own))
     [amount] = counted(home, run)
     assert (amount.spawns, amount.requests > 0) == (1, True)
     # Without its journal, what it used is unknown: the reservation stays, also after its process.

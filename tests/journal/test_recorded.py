@@ -20,7 +20,7 @@ from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Outcome
 from deputy.core.state import replay
 from deputy.journal.home import JOURNAL
-from deputy.journal.sqlite.rows import state_row
+from deputy.journal.sql.rows import state_row
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import transcribe
 from deputy.models.script_model import ScriptModel

@@ -16,6 +16,7 @@ from deputy.journal.clock import Clock
 from deputy.journal.retention import DAY_SECONDS, pin, prune, prune_expired
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 from deputy.journal.transcript import add_note, files_of, scratchpad_path
 
 NOW = 1_000_000_000.0
@@ -65,11 +66,11 @@ def test_at_start_up_what_is_older_than_seven_days_goes_with_its_files(tmp_path:
     make(home, "old", days_ago=8)
     make(home, "new", days_ago=6)
     assert len(files_of(home, "oldc")) == 2
-    assert prune_expired(home, NOW) == 1
+    assert prune_expired(SqliteStore(home), NOW) == 1
     assert runs(home) == {"new", "newc"}
     assert files_of(home, "oldc") == []
     assert len(files_of(home, "newc")) == 2
-    assert prune_expired(home, NOW, kept_seconds=DAY_SECONDS) == 1
+    assert prune_expired(SqliteStore(home), NOW, kept_seconds=DAY_SECONDS) == 1
     assert runs(home) == set()
 
 
@@ -81,15 +82,15 @@ def test_what_is_still_needed_never_goes(tmp_path: Path) -> None:
     make(home, "pinned", days_ago=100)
     make(home, "waits", days_ago=100, delivered=False)
     make(home, "gone", days_ago=100)
-    pin(home, "pinnedc", pinned=True)
-    assert prune_expired(home, NOW) == 1
+    pin(SqliteStore(home), "pinnedc", pinned=True)
+    assert prune_expired(SqliteStore(home), NOW) == 1
     assert runs(home) == {"live", "livec", "blocked", "blockedc", "pinned", "pinnedc", "waits", "waitsc"}
     # A person who says so also gives up results that were never handed over.
-    assert [tree.root for tree in prune(home, NOW)] == ["waits"]
-    pin(home, "pinnedc", pinned=False)
-    assert [tree.root for tree in prune(home, NOW, dry_run=True)] == ["pinned"]
+    assert [tree.root for tree in prune(SqliteStore(home), NOW)] == ["waits"]
+    pin(SqliteStore(home), "pinnedc", pinned=False)
+    assert [tree.root for tree in prune(SqliteStore(home), NOW, dry_run=True)] == ["pinned"]
     assert "pinned" in runs(home)
-    prune(home, NOW)
+    prune(SqliteStore(home), NOW)
     assert runs(home) == {"live", "livec", "blocked", "blockedc"}
 
 
@@ -107,17 +108,17 @@ def test_pruning_gives_space_back(tmp_path: Path) -> None:
     for number in range(15):
         make(home, f"run{number}", days_ago=30)
     before = (home / "journal.db").stat().st_size
-    prune(home, NOW)
+    prune(SqliteStore(home), NOW)
     assert (home / "journal.db").stat().st_size < before / 2
 
 
 def test_what_is_not_there_cannot_be_pinned(tmp_path: Path) -> None:
     with pytest.raises(UnknownRun):
-        pin(tmp_path / "home", "sess", pinned=True)
+        pin(SqliteStore(tmp_path / "home"), "sess", pinned=True)
     make(tmp_path / "home", "there", days_ago=1)
     with pytest.raises(UnknownRun):
-        pin(tmp_path / "home", "sess", pinned=True)
-    assert prune(tmp_path / "nowhere", NOW) == []
+        pin(SqliteStore(tmp_path / "home"), "sess", pinned=True)
+    assert prune(SqliteStore(tmp_path / "nowhere"), NOW) == []
 
 
 @pytest.mark.rule("transcript")
@@ -127,7 +128,7 @@ def test_a_transcript_that_a_killed_process_could_not_write_is_written_at_the_ne
     (path,) = (home / "subagent").glob("*.transcript.json")
     left = path.read_bytes()
     path.unlink()
-    prune_expired(home, NOW)
+    prune_expired(SqliteStore(home), NOW)
     assert path.read_bytes() == left
 
 
@@ -137,7 +138,7 @@ def test_what_a_process_died_over_goes_too(tmp_path: Path) -> None:
     left = [home / ".journal.db.0123456789abcdef.new", home / "subagent" / ".x-oldc.transcript.json.4711"]
     for path in left:
         path.write_bytes(b"half")
-    prune_expired(home, NOW)
+    prune_expired(SqliteStore(home), NOW)
     assert [path for path in left if path.exists()] == []
 
 
@@ -155,7 +156,7 @@ def test_on_a_full_disk_files_go_first_and_make_room_for_removing_records(
         remove(connection, runs)
 
     monkeypatch.setattr(retention, "remove", needs_room)
-    assert [tree.root for tree in prune(home, NOW - 7 * DAY_SECONDS)] == ["sess_1_old"]
+    assert [tree.root for tree in prune(SqliteStore(home), NOW - 7 * DAY_SECONDS)] == ["sess_1_old"]
     assert runs(home) == {"sess_1_new", "sess_1_newc"}
     assert files_of(home, "sess_1_newc")
 
@@ -169,6 +170,6 @@ def test_where_no_room_can_be_made_it_is_to_be_freed_elsewhere(tmp_path: Path, m
 
     monkeypatch.setattr(retention, "remove", full)
     with pytest.raises(StorageFull, match="Free some space") as error:
-        prune(home, NOW)
+        prune(SqliteStore(home), NOW)
     assert "deputy prune" not in str(error.value)
     assert runs(home) == {"sess_1_old", "sess_1_oldc"}

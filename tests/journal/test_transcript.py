@@ -24,7 +24,7 @@ from deputy.core.events import (
 )
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.state import State
-from deputy.journal.sqlite import sqlite_journal
+from deputy.journal.sql import sql_journal
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.transcript import (
@@ -68,8 +68,8 @@ async def come(path: Path) -> None:
 def test_transcripts_are_written_while_the_journal_is_open(
     home: Path, monkeypatch: pytest.MonkeyPatch, calm: float, longest: float
 ) -> None:
-    monkeypatch.setattr(sqlite_journal, "_CALM_SECONDS", calm)
-    monkeypatch.setattr(sqlite_journal, "_TRANSCRIPT_SECONDS", longest)
+    monkeypatch.setattr(sql_journal, "_CALM_SECONDS", calm)
+    monkeypatch.setattr(sql_journal, "_TRANSCRIPT_SECONDS", longest)
 
     async def go() -> None:
         async with SqliteJournal(home, fsync="off") as journal:
@@ -83,8 +83,8 @@ def test_transcripts_are_written_while_the_journal_is_open(
 def test_transcripts_wait_until_nothing_ends_any_more_or_the_journal_is_closed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_journal, "_CALM_SECONDS", 30.0)
-    monkeypatch.setattr(sqlite_journal, "_TRANSCRIPT_SECONDS", 30.0)
+    monkeypatch.setattr(sql_journal, "_CALM_SECONDS", 30.0)
+    monkeypatch.setattr(sql_journal, "_TRANSCRIPT_SECONDS", 30.0)
 
     async def go() -> bool:
         async with SqliteJournal(home, fsync="off") as journal:

@@ -11,6 +11,7 @@ DeputyError                 every exception that Deputy raises on purpose
 │   ├── StorageCorrupt      the content is damaged
 │   │   └── StorageGone     deleted or replaced while this process wrote to it
 │   ├── StorageTooNew       written by a newer version
+│   ├── StorageTooOld       the tables of a store are missing or too old
 │   ├── StorageBusy         another process kept it locked for too long
 │   └── StorageFailed       reading, writing or opening failed for another reason
 ├── NotAdmitted             a run started this process, and its limits do not allow the request
@@ -140,6 +141,12 @@ class StorageTooNew(StorageError):
     """A newer version of Deputy wrote it; an older version could damage it."""
 
     remedy = "Upgrade Deputy, or name another home with DEPUTY_HOME."
+
+
+class StorageTooOld(StorageError):
+    """The tables of a store are missing, or older than this version needs."""
+
+    remedy = "Run `deputy store migrate`."
 
 
 class StorageBusy(StorageError):

@@ -17,9 +17,10 @@ from deputy.processes.ancestry import AncestryUnknown, below_run
 if TYPE_CHECKING:
     from deputy.core.guard import Policy
     from deputy.core.request import Grant, Lineage
+    from deputy.journal.sql.sql_store import SqlStore
 
 
-def nesting_of(session_id: str, max_spawns: int, home: Path) -> Nesting | None:
+def nesting_of(session_id: str, max_spawns: int, own: SqlStore) -> Nesting | None:
     """The place of a new run below the run that started this process, with its quota reserved; None at the top."""
     try:
         supervisor = below_run()
@@ -35,8 +36,9 @@ def nesting_of(session_id: str, max_spawns: int, home: Path) -> Nesting | None:
             " Nothing was started. Delegate from the run itself."
         )
     from deputy.journal.nested import reserve
+    from deputy.stores import find_store
 
-    found = reserve(Path(supervisor.home), supervisor.run, session_id, max_spawns, home)
+    found = reserve(find_store(Path(supervisor.home)), supervisor.run, session_id, max_spawns, own)
     # The environment variable may outlive its run; a supervisor process does not.
     return found if supervisor.pid or found.is_live else None
 

@@ -36,7 +36,7 @@ class RunSubmitter:
     async def nesting(self, session_id: str) -> Nesting | None:
         """The nesting of a session below the run that started this process, with its limits reserved."""
         runtime = self._runtime
-        return await asyncio.to_thread(nesting_of, session_id, runtime.services.policy.max_spawns, runtime.folder)
+        return await asyncio.to_thread(nesting_of, session_id, runtime.services.policy.max_spawns, runtime.store)
 
     async def submit(
         self,

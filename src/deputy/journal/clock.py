@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.events import Moment, Record
 from deputy.journal.process_identity import boot_id
-from deputy.journal.sqlite.rows import LAST_EVENT, read_event
+from deputy.journal.sql.rows import read_event
+from deputy.journal.sqlite.sqlite_tables import LAST_EVENT
 
 if TYPE_CHECKING:
     import sqlite3

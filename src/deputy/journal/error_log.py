@@ -10,20 +10,25 @@ from msgspec import UNSET, Struct, json, structs
 from deputy.core.events import errors_of
 from deputy.core.request import timestamp
 from deputy.engine.ports.queries import DamagedRecord, ErrorContext, LoggedErrorRow, Severity
-from deputy.journal.sqlite.rows import error_sum, is_whole_error, read_event
+from deputy.journal.sql.rows import error_sum, is_whole_error, read_event
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterable, Sequence
 
     from deputy.core.errors import Error
     from deputy.core.state import State
-    from deputy.journal.sqlite.rows import Row
+    from deputy.journal.sql.rows import Row
+    from deputy.journal.sql.sql_store import SqlTables
 
 _STEPS_WITH_ERRORS = (
     "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?1"
     " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
     " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?2)"
+)
+_PUT = (
+    "INSERT INTO errors (id, first_at, last_at, count, body, sum) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
+    " SET first_at = excluded.first_at, last_at = excluded.last_at, count = excluded.count, body = excluded.body,"
+    " sum = excluded.sum"
 )
 
 
@@ -48,7 +53,7 @@ def context_of(state: State) -> ErrorContext:
     )
 
 
-def write(connection: sqlite3.Connection, error: Error, at: float, context: ErrorContext, trace: str = "") -> None:
+def write(tables: SqlTables, error: Error, at: float, context: ErrorContext, trace: str = "") -> None:
     """Log an error, or raise its count; the last stack trace is kept.
 
     An error that a child passed up is skipped: the child logged it. So is that of a fallback, which its step logged.
@@ -58,7 +63,9 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Erro
     code = "" if error.code is UNSET else error.code
     identity = json.encode([error.type, code, error.message, context.command, context.subagent])
     name = f"err_{blake2b(identity, digest_size=6).hexdigest()}"
-    known = connection.execute("SELECT * FROM errors WHERE id = ?", (name,)).fetchone()
+    known = tables.execute(
+        "SELECT id, first_at, last_at, count, body, sum FROM errors WHERE id = ?", (name,)
+    ).fetchone()
     before = None if known is None else read_row(known)
     body = _Body(
         severity="warning" if error.recoverable else "error",
@@ -71,13 +78,13 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Erro
     )
     first_at, last_at, count = (float(at), float(at), 0) if known is None else known[1:4]
     row = (name, first_at, max(last_at, float(at)), count + 1, json.encode(body))
-    connection.execute("INSERT OR REPLACE INTO errors VALUES (?, ?, ?, ?, ?, ?)", (*row, error_sum(*row)))
+    tables.execute(_PUT, (*row, error_sum(*row)))
 
 
-def not_met(connection: sqlite3.Connection, run: str, errors: Sequence[Error]) -> list[Error]:
+def not_met(tables: SqlTables, run: str, errors: Sequence[Error]) -> list[Error]:
     """The errors of an outcome that no step of this round has logged."""
     met: set[tuple[object, ...]] = set()
-    for row in connection.execute(_STEPS_WITH_ERRORS, (run, b'"error":')) if errors else ():
+    for row in tables.execute(_STEPS_WITH_ERRORS, (run, b'"error":')).fetchall() if errors else ():
         record = read_event(row)
         met |= set() if isinstance(record, DamagedRecord) else {_kind(error) for error in errors_of(record.event)}
     return [error for error in errors if _kind(error) not in met]

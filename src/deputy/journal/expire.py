@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING
 
-from deputy.core.errors import StorageCorrupt
+from deputy.core.errors import LeaseHeld, StorageCorrupt
 from deputy.core.events import Adopted, Returned, encode
 from deputy.core.messages import NO
 from deputy.core.results import Result
 from deputy.core.state import answer_key
 from deputy.engine.partial_result import late_ending
 from deputy.engine.ports.queries import DamagedRecord
-from deputy.journal import home, transcript
-from deputy.journal.clock import start_clock
+from deputy.journal import transcript
 from deputy.journal.process_identity import this_process
-from deputy.journal.sqlite import connection as connections
-from deputy.journal.sqlite.sqlite_queries import STALE_SECONDS, SqliteQueries
-from deputy.journal.sqlite.transaction import SqliteLease, Transaction
+from deputy.journal.sql.transaction import SqlLease, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,60 +22,57 @@ if TYPE_CHECKING:
     from deputy.core.events import Event, Moment
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
+    from deputy.journal.sql.sql_queries import SqlQueries
+    from deputy.journal.sql.sql_store import SqlStore, SqlTables, StoreWriter
 
-    _End = Callable[[Transaction, Path, State, Moment], bool]
+    _End = Callable[[Transaction, State, Moment], bool]
 
 
-def expire_overdue(folder: Path, late: Iterable[State]) -> list[State]:
+def expire_overdue(store: SqlStore, late: Iterable[State]) -> list[State]:
     """End these runs, one transaction each; returns those that no other process ended first."""
-    return _end(folder, late, expire)
+    return _end(store, late, expire)
 
 
-def expire_unanswered(folder: Path, asking: Iterable[State]) -> list[State]:
+def expire_unanswered(store: SqlStore, asking: Iterable[State]) -> list[State]:
     """Refuse the unanswered approvals of these runs; returns the runs that this ended."""
-    return _end(folder, asking, refuse)
+    return _end(store, asking, refuse)
 
 
-def _end(folder: Path, found: Iterable[State], end: _End) -> list[State]:
-    path = folder / home.JOURNAL
-    connection = connections.open_writer(folder, "group")
-    try:
-        with connections.typed(path):
-            ended = [state for state in found if _ended_one(connection, path, state, end)]
-            queries = SqliteQueries(connection, path)
+def _end(store: SqlStore, found: Iterable[State], end: _End) -> list[State]:
+    with store.writing() as writer:
+        ended = [state for state in found if _ended_one(writer, store.location, state, end)]
+    queries = store.queries() if ended else None
+    if queries is not None:
+        with queries:
             for state in ended:
-                write_ended_transcript(folder, queries, state.run)
-        return ended
-    finally:
-        connection.close()
+                write_ended_transcript(store.folder, queries, state.run)
+    return ended
 
 
-def write_ended_transcript(folder: Path, queries: SqliteQueries, run: str) -> None:
+def write_ended_transcript(folder: Path, queries: SqlQueries, run: str) -> None:
     """Write the transcript file of a subagent that has ended."""
     made = transcript.of_ended(queries, run)
     if made is not None:
         transcript.write_transcript(folder, made)
 
 
-def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _End) -> bool:
-    connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
-    try:
-        tx = Transaction(connection, str(path), this_process().name, STALE_SECONDS)
-        is_ended = end(tx, path, seen, start_clock(connection).moment())
+def _ended_one(writer: StoreWriter, location: str, seen: State, end: _End) -> bool:
+    def do(tables: SqlTables) -> bool:
+        tx = Transaction(tables, location, this_process().name)
+        is_ended = end(tx, seen, tables.moment())
         tx.index()
-        connection.execute("COMMIT")
         return is_ended
-    except (sqlite3.IntegrityError, StorageCorrupt):
+
+    try:
+        return writer.transact(do)
+    except (StorageCorrupt, LeaseHeld):
         # A run with damaged records is left as it is; the others are still ended.
         return False
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
-def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
+def expire(tx: Transaction, seen: State, at: Moment) -> bool:
     """End a run, unless it has changed since it was read. Its lease becomes void: its process writes nothing more."""
-    queries = SqliteQueries(tx.connection, path)
+    queries = tx.tables.queries()
     state = _as_it_is(tx, queries, seen.run)
     if state is None or not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
         return False
@@ -91,14 +84,14 @@ def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     return True
 
 
-def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
+def refuse(tx: Transaction, seen: State, at: Moment) -> bool:
     """Refuse the unanswered approvals of a run; end the run if it has not begun and no process holds it.
 
     A process that holds the run receives the refusal. An approval that came in time still counts.
     """
     from deputy.engine.dispatch import unapproved_ending
 
-    queries = SqliteQueries(tx.connection, path)
+    queries = tx.tables.queries()
     state = _as_it_is(tx, queries, seen.run)
     if state is None or not state.waits or state.answer_by is None or state.answer_by > at.clock:
         return False
@@ -114,20 +107,20 @@ def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     return True
 
 
-def _as_it_is(tx: Transaction, queries: SqliteQueries, run: str) -> State | None:
+def _as_it_is(tx: Transaction, queries: SqlQueries, run: str) -> State | None:
     known = queries.state(run)
     if known is None:
         return None
-    now = SqliteLease(run, 0, known)
+    now = SqlLease(run, 0, known)
     tx.catch_up(now)
     return now.state
 
 
-def _events(queries: SqliteQueries, run: str) -> list[Event]:
+def _events(queries: SqlQueries, run: str) -> list[Event]:
     return [record.event for record in queries.records(run) if not isinstance(record, DamagedRecord)]
 
 
-def _take_lease(tx: Transaction, state: State, at: Moment) -> SqliteLease:
+def _take_lease(tx: Transaction, state: State, at: Moment) -> SqlLease:
     holder = tx.holder(state.run)
     lease = tx.grant(state.run, state, is_forced=True)
     if holder is not None and holder.owner:
@@ -136,13 +129,13 @@ def _take_lease(tx: Transaction, state: State, at: Moment) -> SqliteLease:
     return lease
 
 
-def _return(tx: Transaction, lease: SqliteLease, outcome: Outcome, at: Moment) -> None:
+def _return(tx: Transaction, lease: SqlLease, outcome: Outcome, at: Moment) -> None:
     returned = Returned(outcome=outcome)
     tx.append(lease, f"returned:{tx.state(lease).round}", at, returned, encode(returned))
     tx.release(lease)
 
 
-def _results(queries: SqliteQueries, state: State) -> list[Result]:
+def _results(queries: SqlQueries, state: State) -> list[Result]:
     """The results of the ended children of a run."""
     if not state.counts.children:
         return []

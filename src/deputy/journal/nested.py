@@ -11,16 +11,16 @@ from deputy.core.errors import NotAdmitted, StorageCorrupt, StorageError
 from deputy.core.events import Admitted, RunOpened
 from deputy.core.limits import NOTHING, Amount, Budget, Resource, exact
 from deputy.core.request import Nesting
-from deputy.journal import home
 from deputy.journal.process_identity import has_ended, this_process
 from deputy.journal.registry import statuses
-from deputy.journal.sqlite import connection as connections
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deputy.core.state import State
+    from deputy.journal.sql.sql_queries import SqlQueries
+    from deputy.journal.sql.sql_store import SqlStore, SqlTables
 
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
 _DEEPEST = 32
@@ -29,43 +29,44 @@ _NO_AGENTS = ("delegate", "refine")
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
-    """What a nested run has reserved, with the home of its journal and its process."""
+    """What a nested run has reserved, with the store of its journal and its process."""
 
     amount: Amount
-    home: str
+    store: str
     owner: str
 
 
-def reserve(folder: Path, run: str, nested: str, max_spawns: int, own_home: Path) -> Nesting:
+def reserve(store: SqlStore, run: str, nested: str, max_spawns: int, own: SqlStore) -> Nesting:
     """Reserve for a nested run half of what the run that started its process has left; the last spawn whole.
 
-    Check and reservation are one transaction in the journal of that run, so two processes never get the same budget.
-    The other half stays for the run itself and for nested runs that start at the same time.
+    Check and reservation are one transaction in the store of that run, so two processes never get the same budget.
+    The other half stays for the run itself and for nested runs that start at the same time. `own` is the store of the
+    nested run.
     """
-    queries = SqliteQueries.open(folder)
+    queries = store.queries()
     if queries is None:
-        raise NotAdmitted(f"Run {run} started this process, but {folder} has no journal of it; nothing was started")
-    path = folder / home.JOURNAL
-    with queries, connections.typed(path):
-        connection = connections.open_writer(folder, "group")
-        try:
-            connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
-            state = queries.state(run)
-            if state is None or state.lineage is None:
-                raise NotAdmitted(f"Run {run} started this process, but is not in {path}; nothing was started")
-            most = state.lineage.max_spawns
-            budget = _left(queries, state, max_spawns if most is None else min(max_spawns, most))
-            amount = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
-            held = Reservation(amount=amount, home=str(own_home.absolute()), owner=this_process().name)
-            row = (nested, run, state.lineage.root_id, json.encode(held))
-            connection.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", row)
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
-    return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live)
+        raise NotAdmitted(f"Run {run} started this process, but {store.name} has no journal of it; nothing was started")
+    queries.close()
+
+    def do(tables: SqlTables) -> Nesting:
+        tables.serialize("nested runs")
+        queries = tables.queries()
+        state = queries.state(run)
+        if state is None or state.lineage is None:
+            raise NotAdmitted(f"Run {run} started this process, but is not in {store.location}; nothing was started")
+        most = state.lineage.max_spawns
+        budget = _left(queries, state, max_spawns if most is None else min(max_spawns, most))
+        amount = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
+        held = Reservation(amount=amount, store=own.name, owner=this_process().name)
+        row = (nested, run, state.lineage.root_id, json.encode(held))
+        tables.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", row)
+        return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live)
+
+    with store.writing() as writer:
+        return writer.transact(do)
 
 
-def nested_amounts(queries: SqliteQueries, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
+def nested_amounts(queries: SqlQueries, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
     """The nested runs of a tree: id, the run that started its process, and the amount it counts for.
 
     A live one counts for its whole reservation, an ended one for its usage, and one that never began for nothing.
@@ -75,15 +76,15 @@ def nested_amounts(queries: SqliteQueries, root: str, depth: int = 0) -> Iterato
             held = json.decode(body, type=Reservation)
         except (DecodeError, TypeError) as error:
             # If it were skipped, its reservation could be spent twice.
-            raise StorageCorrupt(str(queries.path), f"the reservation of {nested!r} cannot be read") from error
+            raise StorageCorrupt(queries.location, f"the reservation of {nested!r} cannot be read") from error
         yield nested, above, _counted(queries, nested, held, depth)
 
 
-def _counted(queries: SqliteQueries, nested: str, held: Reservation, depth: int) -> Amount:
-    if Path(held.home) == queries.path.parent:
+def _counted(queries: SqlQueries, nested: str, held: Reservation, depth: int) -> Amount:
+    if held.store == queries.store_name:
         return _counted_in(queries, nested, held, depth)
     try:
-        others = SqliteQueries.open(Path(held.home))
+        others = SqliteQueries.open(Path(held.store))
         if others is None:
             return held.amount
         with others:
@@ -93,7 +94,7 @@ def _counted(queries: SqliteQueries, nested: str, held: Reservation, depth: int)
         return held.amount
 
 
-def _counted_in(queries: SqliteQueries, nested: str, held: Reservation, depth: int) -> Amount:
+def _counted_in(queries: SqlQueries, nested: str, held: Reservation, depth: int) -> Amount:
     state = queries.state(nested)
     if state is None:
         return NOTHING if has_ended(held.owner) else held.amount
@@ -101,14 +102,14 @@ def _counted_in(queries: SqliteQueries, nested: str, held: Reservation, depth: i
     return _total(queries, state, depth) if is_over else held.amount
 
 
-def _total(queries: SqliteQueries, top: State, depth: int) -> Amount:
+def _total(queries: SqlQueries, top: State, depth: int) -> Amount:
     """The usage of a nested run with its descendants; an agent counts as a spawn itself."""
     tree = {state.run: state for state in queries.tree(top.run)}
     used = _used(queries, tree, top.run, depth + 1).get(top.run, NOTHING)
     return used + Amount(spawns=int(top.command not in _NO_AGENTS))
 
 
-def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
+def _left(queries: SqlQueries, state: State, max_spawns: int) -> Budget:
     """Half of the remaining budget of a run: of its own, of its ancestors, and of the spawns of its tree."""
     root = state.run if state.lineage is None else state.lineage.root_id
     tree = {one.run: one for one in queries.tree(root)}
@@ -130,7 +131,7 @@ def _left(queries: SqliteQueries, state: State, max_spawns: int) -> Budget:
     return Budget(**halves)
 
 
-def _used(queries: SqliteQueries, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
+def _used(queries: SqlQueries, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
     """The usage of each run of a tree with its descendants, nested runs included."""
     used: dict[str, Amount] = {}
 
@@ -149,7 +150,7 @@ def _used(queries: SqliteQueries, tree: Mapping[str, State], root: str, depth: i
     return used
 
 
-def _budget(queries: SqliteQueries, run: str) -> Budget:
+def _budget(queries: SqlQueries, run: str) -> Budget:
     """The budget that a run was granted."""
     for record in queries.records(run):
         event = getattr(record, "event", None)

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from deputy.core.errors import StorageFull, UnknownRun
 from deputy.core.state import State
 from deputy.journal import home, transcript
-from deputy.journal.process_identity import has_ended
-from deputy.journal.sqlite import commit_marker
-from deputy.journal.sqlite.connection import open_writer, retry_while_busy, typed
-from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
     from pathlib import Path
 
-    T = TypeVar("T")
+    from deputy.journal.sql.sql_queries import SqlQueries
+    from deputy.journal.sql.sql_store import SqlStore, SqlTables
 
 DAY_SECONDS = 86_400.0
 KEPT_SECONDS = 7 * DAY_SECONDS
 _LOOKED_AT = 200
-_LONG_LOG = 16 << 20
 _FREE_ELSEWHERE = (
     "Free some space on its disk, then try again: removing records needs a little space."
     " The files of the runs to remove are already deleted."
@@ -69,7 +64,7 @@ def is_prunable(tree: RunTree, before: float, pinned: set[str], *, delivered_onl
     return tree.last_at < before and tree.root not in pinned
 
 
-def find_old(queries: SqliteQueries, before: float, *, delivered_only: bool = False) -> list[RunTree]:
+def find_old(queries: SqlQueries, before: float, *, delivered_only: bool = False) -> list[RunTree]:
     """The trees that may be removed, oldest first."""
     pinned = queries.pinned()
     trees = (RunTree(root=root, states=tuple(queries.tree(root))) for root in queries.old_roots(before))
@@ -78,7 +73,7 @@ def find_old(queries: SqliteQueries, before: float, *, delivered_only: bool = Fa
 
 
 def prune(
-    folder: Path,
+    store: SqlStore,
     before: float,
     *,
     dry_run: bool = False,
@@ -86,7 +81,7 @@ def prune(
     worktrees: WorktreeRemover | None = None,
 ) -> list[RunTree]:
     """Remove old trees with their files, and return them. Worktrees with unmerged work are kept."""
-    queries = SqliteQueries.open(folder)
+    queries = store.queries()
     if queries is None:
         return []
     with queries:
@@ -94,67 +89,55 @@ def prune(
     if dry_run or not trees:
         return trees
     try:
-        return _remove_trees(folder, trees, before, worktrees)
+        return _remove_trees(store, trees, before, worktrees)
     except StorageFull:
-        _free_space(folder, trees, before, worktrees)
+        _free_space(store, trees, before, worktrees)
     try:
-        return _remove_trees(folder, trees, before, worktrees)
+        return _remove_trees(store, trees, before, worktrees)
     except StorageFull as error:
         raise StorageFull(error.path, error.what, _FREE_ELSEWHERE) from error
 
 
 def _remove_trees(
-    folder: Path, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None
+    store: SqlStore, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None
 ) -> list[RunTree]:
-    removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, folder, t, before))]
-    _remove_orphaned(folder, removed, worktrees)
+    with store.writing() as writer:
+        removed = [
+            tree for tree in trees if writer.transact(lambda db, t=tree: _remove_tree(db, t, before), removes=True)
+        ]
+    _remove_orphaned(store.folder, removed, worktrees)
     return removed
 
 
-def _free_space(folder: Path, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None) -> None:
+def _free_space(store: SqlStore, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None) -> None:
     """Delete the files of old runs first: removing their records needs space on a full disk."""
-    path = folder / home.JOURNAL
-    try:
-        connection = open_writer(folder, "group")
-    except StorageFull:
-        # If the journal cannot be opened for writing, no process can resume a run.
-        _remove_orphaned(folder, trees, worktrees)
-        return
-    try:
-        with typed(path):
-            # The lock keeps other processes from resuming one of them.
-            retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
-            old = [tree for tree in trees if not _is_wanted(connection, tree, before)]
-            _remove_orphaned(folder, old, worktrees)
-            connection.execute("ROLLBACK")
-        _empty_log(connection)
-    finally:
-        connection.close()
 
+    def do(tables: SqlTables | None) -> None:
+        # The lock keeps other processes from resuming one of them.
+        old = [tree for tree in trees if tables is None or not _is_wanted(tables, tree, before)]
+        _remove_orphaned(store.folder, old, worktrees)
 
-def _empty_log(connection: sqlite3.Connection) -> None:
-    """Truncate the write-ahead log, unless a queries still uses it."""
-    with suppress(sqlite3.Error):
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    store.make_room(do)
 
 
 def prune_expired(
-    folder: Path, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: WorktreeRemover | None = None
+    store: SqlStore, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: WorktreeRemover | None = None
 ) -> int:
     """Remove old runs at start-up, except undelivered ones; returns the number of trees removed."""
-    home.clear_drafts(folder / home.JOURNAL)
-    trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees)
-    queries = SqliteQueries.open(folder)
+    home.clear_drafts(store.folder / home.JOURNAL)
+    trees = prune(store, now - kept_seconds, delivered_only=True, worktrees=worktrees)
+    queries = store.queries()
     if queries is not None:
         with queries:
-            gone = [name for name in queries.owners() if has_ended(name)]
-            _write_missing_transcripts(folder, queries)
+            gone = queries.ended_owners()
+            _write_missing_transcripts(store.folder, queries)
         if gone:
-            _write(folder, lambda db: db.executemany("DELETE FROM owners WHERE owner = ?", [(name,) for name in gone]))
+            with store.writing() as writer:
+                writer.transact(lambda db: _each(db, "DELETE FROM owners WHERE owner = ?", gone))
     return len(trees)
 
 
-def _write_missing_transcripts(folder: Path, queries: SqliteQueries) -> None:
+def _write_missing_transcripts(folder: Path, queries: SqlQueries) -> None:
     """Write the transcripts that a process did not write before it died."""
     for state in (*queries.unsettled(), *queries.ended(_LOOKED_AT)):
         if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
@@ -163,24 +146,29 @@ def _write_missing_transcripts(folder: Path, queries: SqliteQueries) -> None:
                 transcript.write_transcript(folder, made)
 
 
-def pin(folder: Path, run: str, *, pinned: bool) -> None:
+def pin(store: SqlStore, run: str, *, pinned: bool) -> None:
     """Pin a run and its tree, or unpin it."""
-    queries = SqliteQueries.open(folder)
+    queries = store.queries()
     if queries is None:
         raise UnknownRun(run)
     with queries:
         if not queries.knows(run):
             raise UnknownRun(run)
-    query = "INSERT OR IGNORE INTO pins VALUES (?)" if pinned else "DELETE FROM pins WHERE run = ?"
-    _write(folder, lambda db: db.execute(query, (run,)))
+    query = "INSERT INTO pins VALUES (?) ON CONFLICT (run) DO NOTHING" if pinned else "DELETE FROM pins WHERE run = ?"
+    with store.writing() as writer:
+        writer.transact(lambda db: db.execute(query, (run,)))
 
 
-def remove(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
+def remove(tables: SqlTables, runs: Sequence[str]) -> None:
     """Remove all rows of these runs, and void the cursors of followers: ids are used again."""
-    names = [(run,) for run in runs]
     for query in _REMOVALS:
-        connection.executemany(query, names)
-    connection.execute("UPDATE generation SET number = number + 1")
+        _each(tables, query, runs)
+    tables.execute("UPDATE generation SET number = number + 1")
+
+
+def _each(tables: SqlTables, query: str, names: Iterable[str]) -> None:
+    for name in names:
+        tables.execute(query, (name,))
 
 
 _REMOVALS = (
@@ -225,44 +213,17 @@ def _explained(folder: Path) -> Generator[None]:
         home.explain(folder, error)
 
 
-def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: RunTree, before: float) -> bool:
-    if _is_wanted(connection, tree, before):
+def _remove_tree(tables: SqlTables, tree: RunTree, before: float) -> bool:
+    if _is_wanted(tables, tree, before):
         return False
-    commit_marker.clear(folder)
-    remove(connection, [state.run for state in tree.states])
+    remove(tables, [state.run for state in tree.states])
     return True
 
 
-def _is_wanted(connection: sqlite3.Connection, tree: RunTree, before: float) -> bool:
+def _is_wanted(tables: SqlTables, tree: RunTree, before: float) -> bool:
     """Whether it was resumed since it was read."""
     query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
-    return connection.execute(query, (tree.root, before)).fetchone() is not None
-
-
-def _is_long(log: Path) -> bool:
-    try:
-        return log.stat().st_size > _LONG_LOG
-    except OSError:
-        return False
-
-
-def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
-    path = folder / home.JOURNAL
-    connection = open_writer(folder, "group")
-    try:
-        with typed(path):
-            if _is_long(path.with_name(f"{path.name}-wal")):
-                _empty_log(connection)
-            retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
-            result = do(connection)
-            connection.execute("COMMIT")
-        # The removal is committed, even if a full disk prevents the vacuum.
-        with suppress(StorageFull), typed(path):
-            # `execute` would step this statement once and free one page; a script runs to its end.
-            retry_while_busy(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
-        return result
-    finally:
-        connection.close()
+    return tables.execute(query, (tree.root, before)).fetchone() is not None
 
 
 # --- worktrees --------------------------------------------------------------------------------------------------------
@@ -292,12 +253,12 @@ def clear_worktrees(folder: Path, runs: Iterable[str], worktrees: WorktreeRemove
             remove_worktree(place, worktrees)
 
 
-def orphaned_worktrees(folder: Path, before: float, going: Iterable[str]) -> list[Path]:
+def orphaned_worktrees(store: SqlStore, before: float, going: Iterable[str]) -> list[Path]:
     """The worktrees of these runs, and unchanged ones whose runs are no longer in the journal."""
-    among = folder / home.WORKTREES
+    among = store.folder / home.WORKTREES
     places = sorted(path for path in among.iterdir() if path.is_dir()) if among.is_dir() else []
     # The journal is read after the folder: a run is recorded before its worktree is made.
-    queries = SqliteQueries.open(folder) if places else None
+    queries = store.queries() if places else None
     if queries is None:
         return []
     with queries:

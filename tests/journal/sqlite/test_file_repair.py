@@ -21,6 +21,7 @@ from deputy.journal.sqlite import file_repair as repairing
 from deputy.journal.sqlite.file_repair import repair
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 
 RUN, OTHER = "sess_1_aaaaaa", "sess_1_bbbbbb"
 
@@ -208,7 +209,7 @@ def test_states_are_folded_anew_when_all_records_are_there(filled: Callable[...,
 def test_pins_messages_leases_and_errors_are_kept_where_they_can_be_trusted(filled: Callable[..., Path]) -> None:
     home = filled(ended=True)
     filled(OTHER)
-    pin(home, RUN, pinned=True)
+    pin(SqliteStore(home), RUN, pinned=True)
 
     async def send() -> None:
         async with SqliteJournal(home) as journal:

@@ -36,7 +36,8 @@ from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.core.state import State, replay
 from deputy.journal.process_identity import this_process
-from deputy.journal.sqlite.sqlite_journal import BatchedReads, SqliteJournal
+from deputy.journal.sql.sql_journal import BatchedReads
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 RUN = "sess_1_aaaaaa"

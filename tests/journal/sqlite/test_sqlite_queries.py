@@ -15,6 +15,7 @@ from deputy.journal.retention import prune
 from deputy.journal.sqlite import file_repair
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import STALE_SECONDS, SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 
 RUN = "sess_1_aaaaaa"
 
@@ -67,7 +68,7 @@ def test_a_prune_voids_a_cursor_although_its_ids_are_used_again(home: Path):
     asyncio.run(fill(home, RUN, 3, ended=True))
     with queries_of(home) as queries:
         cursor = queries.cursor()
-        assert prune(home, time.time() + 60)
+        assert prune(SqliteStore(home), time.time() + 60)
         asyncio.run(fill(home, "sess_1_second", 3, ended=True))
         after = queries.cursor()
         assert (after.record, after.progress) == (cursor.record, cursor.progress)

@@ -22,11 +22,12 @@ from deputy.journal.expire import expire_overdue
 from deputy.journal.process_identity import ProcessIdentity
 from deputy.journal.registry import list_runs
 from deputy.journal.retention import prune
+from deputy.journal.sql.rows import DamagedRecord, Row, read_state
 from deputy.journal.sqlite import file_repair
 from deputy.journal.sqlite.commit_marker import read_marker
-from deputy.journal.sqlite.rows import DamagedRecord, Row, read_state
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 from deputy.journal.transcript import transcribe
 
 RUN = "sess_1_aaaaaa"
@@ -124,7 +125,7 @@ def test_one_damaged_row_stops_no_process_from_ending_what_is_late(filled: Calla
     with reader_of(home) as reader:
         found = registry.out_of_time(reader, time.time() + 1e6).late
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
-    assert [state.run for state in expire_overdue(home, found)] == [RUN, "sess_1_bbbbbb"]
+    assert [state.run for state in expire_overdue(SqliteStore(home), found)] == [RUN, "sess_1_bbbbbb"]
     with reader_of(home) as after:
         assert [state.status for state in after.tree("sess_1_parent")] == ["partial", "partial"]
         assert after.examine() == []
@@ -141,7 +142,7 @@ def test_a_run_of_which_not_even_its_length_is_known_does_not_stop_the_ending_of
         connection.execute("UPDATE events SET sum = x'00' WHERE run = ? AND seq > 1", (RUN,))
     with reader_of(home) as reader:
         found = registry.out_of_time(reader, time.time() + 1e6).late
-    assert [state.run for state in expire_overdue(home, found)] == ["sess_1_bbbbbb"]
+    assert [state.run for state in expire_overdue(SqliteStore(home), found)] == ["sess_1_bbbbbb"]
     assert late(home) == [RUN]
 
 
@@ -152,7 +153,7 @@ def test_what_another_process_removes_meanwhile_is_not_said_to_be_damaged(filled
         assert state is not None
         records = reader.records(RUN)
         assert isinstance(next(records), Record)
-        assert [tree.root for tree in prune(home, time.time() + 60)] == ["sess_1_parent"]
+        assert [tree.root for tree in prune(SqliteStore(home), time.time() + 60)] == ["sess_1_parent"]
         assert not any(isinstance(record, DamagedRecord) for record in records)
         assert reader.outcome(state) is None
         assert reader.damage == ""
@@ -164,7 +165,7 @@ def test_what_another_process_removes_while_all_is_examined_is_not_said_to_be_da
     home = filled(turns=2, ended=True)
 
     def read_then_removed(row: Row) -> State | None:
-        prune(home, time.time() + 60)
+        prune(SqliteStore(home), time.time() + 60)
         return read_state(row)
 
     monkeypatch.setattr(file_repair, "read_state", read_then_removed)
@@ -291,7 +292,7 @@ def test_a_log_that_never_had_more_is_not_said_to_have_lost_anything(home: Path,
 def test_what_was_removed_is_not_missed(filled: Callable[..., Path]) -> None:
     home = filled(ended=True)
     assert read_marker(home) is not None
-    assert len(prune(home, time.time() + 60)) == 1
+    assert len(prune(SqliteStore(home), time.time() + 60)) == 1
     assert read(home) == []
     assert read_marker(home) is None
 
@@ -303,7 +304,7 @@ def test_what_is_removed_between_two_looks_is_not_missed(
     probe = SqliteQueries.probe
 
     def removed_first(reader: SqliteQueries) -> None:
-        prune(home, time.time() + 60)
+        prune(SqliteStore(home), time.time() + 60)
         probe(reader)
 
     monkeypatch.setattr(SqliteQueries, "probe", removed_first)

@@ -394,12 +394,13 @@ def expire_overdue(queries: Queries) -> float:
         return found.next_seconds
     from deputy.journal.expire import expire_overdue, expire_unanswered
     from deputy.processes.orphans import environment_tag, kill_orphans
+    from deputy.stores import find_store
 
-    folder = home_path()
+    store = find_store(home_path())
     try:
         if found.unanswered:
-            expire_unanswered(folder, found.unanswered)
-        ended = expire_overdue(folder, found.late) if found.late else []
+            expire_unanswered(store, found.unanswered)
+        ended = expire_overdue(store, found.late) if found.late else []
     except StorageError as error:
         warn(f"cannot end overdue runs: {print_error(error)}")
         return found.next_seconds

@@ -13,13 +13,8 @@ from deputy.core.errors import StorageBusy, StorageCorrupt
 from deputy.core.state import replay
 from deputy.engine.ports.queries import DamagedRecord, RepairedJournal
 from deputy.journal import home
-from deputy.journal.sqlite import commit_marker, schema
-from deputy.journal.sqlite.connection import BROKEN, connect, typed
-from deputy.journal.sqlite.rows import (
-    EVENTS,
+from deputy.journal.sql.rows import (
     EVENTS_AFTER,
-    PUT_RUNS,
-    execute,
     is_whole_error,
     is_whole_event,
     is_whole_message,
@@ -28,6 +23,9 @@ from deputy.journal.sqlite.rows import (
     run_row,
     whole_number,
 )
+from deputy.journal.sqlite import commit_marker, schema
+from deputy.journal.sqlite.connection import BROKEN, connect, typed
+from deputy.journal.sqlite.sqlite_tables import EVENTS, PUT_RUNS, execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Record
     from deputy.core.state import State
-    from deputy.journal.sqlite.rows import Row
-    from deputy.journal.sqlite.sqlite_queries import JournalDamage
+    from deputy.journal.sql.rows import Row
+    from deputy.journal.sql.sql_queries import JournalDamage
 
 _FILES = (home.JOURNAL, f"{home.JOURNAL}-wal", f"{home.JOURNAL}-journal", commit_marker.NAME)
 _COUNTED = "SELECT count(*), max(seq) FROM events WHERE run = ?"

@@ -137,8 +137,9 @@ def pin(console: Console, run: str, off: bool) -> None:
     """Protect a run and its tree from pruning."""
     from deputy.journal.home import home_path
     from deputy.journal.retention import pin as pin_run
+    from deputy.stores import find_store
 
-    pin_run(home_path(), run, pinned=not off)
+    pin_run(find_store(home_path()), run, pinned=not off)
     text = f"{run} is {'no longer pinned' if off else 'pinned'}."
     console.show({"session_id": run, "pinned": not off}, text)
 
@@ -170,13 +171,14 @@ def prune(console: Console, age: str, dry_run: bool, with_work: bool) -> None:
     from deputy.journal.home import home_path
     from deputy.journal.retention import orphaned_worktrees, remove_worktree
     from deputy.journal.retention import prune as prune_runs
+    from deputy.stores import find_store
     from deputy.tools.git_worktrees import WorktreeCleanup
 
-    home, worktrees = home_path(), WorktreeCleanup(os.environ)
+    store, worktrees = find_store(home_path()), WorktreeCleanup(os.environ)
     before = time.time() - age_seconds(age)
-    trees = prune_runs(home, before, dry_run=dry_run, worktrees=worktrees)
+    trees = prune_runs(store, before, dry_run=dry_run, worktrees=worktrees)
     holding: list[str] = []
-    for place in orphaned_worktrees(home, before, [state.run for tree in trees for state in tree.states]):
+    for place in orphaned_worktrees(store, before, [state.run for tree in trees for state in tree.states]):
         is_work = worktrees.holds_work(place)
         if is_work:
             holding.append(str(place))

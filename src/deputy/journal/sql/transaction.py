@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Raw, json
 
@@ -27,20 +26,11 @@ from deputy.core.events import (
 from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal import error_log
-from deputy.journal.process_identity import ProcessIdentity, has_ended
-from deputy.journal.sqlite.commit_marker import CommittedPosition
-from deputy.journal.sqlite.rows import (
-    ADD_EVENT,
-    ADD_EVENTS,
-    ADD_LEASES,
-    END_LEASES,
+from deputy.journal.sql.rows import (
     EVENT_UNDER_KEY,
     EVENTS_AFTER,
-    HOLDER,
-    PUT_RUNS,
-    SET_STATES,
+    NO_LIMIT,
     event_row,
-    execute,
     is_whole_message,
     message_sum,
     read_event,
@@ -49,18 +39,18 @@ from deputy.journal.sqlite.rows import (
 )
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
 
     from deputy.core.errors import Error
     from deputy.core.events import Event, Moment
-    from deputy.journal.sqlite.rows import Row
+    from deputy.journal.sql.rows import LeaseRow, Row
+    from deputy.journal.sql.sql_store import SqlTables
 
 FIRST = "requested"
 """The key of a run's first record."""
 
 
-class SqliteLease:
+class SqlLease:
     """The right to write the records of one run, until another process takes it; with the run's state."""
 
     __slots__ = ("epoch", "run", "state", "trouble")
@@ -74,26 +64,11 @@ class SqliteLease:
         """Why a record was lost: no later record is written, and the lease must be acquired again."""
 
 
-class _LeaseRow(NamedTuple):
-    owner: str
-    epoch: int
-    beat: float | None
-
-    @property
-    def pid(self) -> str:
-        owner = ProcessIdentity.named(self.owner)
-        return "unknown" if owner is None else str(owner.pid)
-
-    def is_orphaned(self, now: float, stale_seconds: float) -> bool:
-        is_silent = not self.owner or self.beat is None or now - self.beat > stale_seconds
-        return is_silent or has_ended(self.owner)
-
-
 class LeaseTable:
     """The leases; changes are collected and written together before the next read."""
 
-    def __init__(self, connection: sqlite3.Connection, owner: str) -> None:
-        self._connection = connection
+    def __init__(self, tables: SqlTables, owner: str) -> None:
+        self._tables = tables
         self._owner = owner
         self._given: list[Row] = []
         self._given_up: list[Row] = []
@@ -106,7 +81,11 @@ class LeaseTable:
     def give(self, run: str, epoch: int) -> None:
         """Grant the lease of a run, replacing its holder."""
         self.write()
-        self._connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self._owner, epoch))
+        query = (
+            "INSERT INTO leases (run, owner, epoch) VALUES (?, ?, ?)"
+            " ON CONFLICT (run) DO UPDATE SET owner = excluded.owner, epoch = excluded.epoch"
+        )
+        self._tables.execute(query, (run, self._owner, epoch))
 
     def give_up(self, run: str, epoch: int) -> None:
         """Release a lease, unless another process holds it by now."""
@@ -115,22 +94,20 @@ class LeaseTable:
     def has(self, run: str, epoch: int) -> bool:
         """Whether this process holds this lease."""
         self.write()
-        query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
-        return self._connection.execute(query, (run, epoch, self._owner)).fetchone() is not None
+        return self._tables.holds(run, epoch, self._owner)
 
-    def holder(self, run: str) -> _LeaseRow | None:
-        """The holder of a run's lease."""
+    def holder(self, run: str) -> LeaseRow | None:
+        """The lease of a run."""
         self.write()
-        row = self._connection.execute(HOLDER, (run,)).fetchone()
-        return None if row is None else _LeaseRow(row[0] or "", row[1], row[2])
+        return self._tables.holder(run)
 
     def write(self) -> None:
         """Write the collected changes."""
         if self._given:
-            execute(self._connection, ADD_LEASES, self._given)
+            self._tables.put("leases", self._given)
             self._given.clear()
         if self._given_up:
-            execute(self._connection, END_LEASES, self._given_up)
+            self._tables.put("released", self._given_up)
             self._given_up.clear()
 
 
@@ -139,17 +116,16 @@ class Transaction:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
-        path: str,
+        tables: SqlTables,
+        location: str,
         owner: str,
-        stale_seconds: float,
         *,
-        fenced: dict[str, SqliteLease] | None = None,
+        fenced: dict[str, SqlLease] | None = None,
         is_hopeful: bool = False,
     ) -> None:
         """`fenced` are leases known to be valid. If `is_hopeful`, keys count as new; a duplicate fails the whole."""
         self.owner = owner
-        self._connection = connection
+        self._tables = tables
         self._is_hopeful = is_hopeful
         self._rows: list[Row] = []
         """Records that are not written yet."""
@@ -158,25 +134,27 @@ class Transaction:
         self.released: set[str] = set()
         self.has_removed = False
         """Whether records were removed; the commit marker may name one of them."""
-        self._path = path
-        self._stale_seconds = stale_seconds
-        self._states: dict[SqliteLease, State] = {}
-        self._fenced: dict[str, SqliteLease] = {} if fenced is None else fenced
-        self._leases = LeaseTable(connection, owner)
+        self.notices: set[str] = set()
+        """The runs that ended or got a message, for processes that wait for them."""
+        self._location = location
+        self._states: dict[SqlLease, State] = {}
+        self._fenced: dict[str, SqlLease] = {} if fenced is None else fenced
+        self._leases = LeaseTable(tables, owner)
 
     @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection, after the pending rows were written to it."""
-        rows, self._rows = self._rows, []
-        execute(self._connection, ADD_EVENTS, rows)
+    def tables(self) -> SqlTables:
+        """The tables, after the pending rows were written to them."""
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._tables.put("events", rows)
         self._leases.write()
-        return self._connection
+        return self._tables
 
-    def state(self, lease: SqliteLease) -> State:
+    def state(self, lease: SqlLease) -> State:
         """The state of a run with the records of this transaction."""
         return self._states.get(lease, lease.state)
 
-    def fence(self, lease: SqliteLease) -> None:
+    def fence(self, lease: SqlLease) -> None:
         """Raise when the lease was taken over, or an earlier record was lost."""
         if lease.trouble is not None:
             raise lease.trouble
@@ -186,7 +164,7 @@ class Transaction:
             raise LeaseLost(lease.run, lease.epoch)
         self._fenced[lease.run] = lease
 
-    def append(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> Record:
+    def append(self, lease: SqlLease, key: str, at: Moment, event: Event, body: bytes) -> Record:
         """Add a record; if the run already has one under this key, return that one."""
         self.fence(lease)
         state = self.state(lease)
@@ -195,20 +173,22 @@ class Transaction:
         if self._is_hopeful:
             self._rows.append(row)
             self._keys.add((lease.run, key))
-        elif not self._connection.execute(ADD_EVENT, row).rowcount:
+        elif not self._tables.add_event(row):
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
         if isinstance(event, Resumed):
             # Messages to an earlier round neither cancel this one nor answer it.
-            self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE run = ? AND NOT is_taken", (lease.run,))
+            self._tables.execute("UPDATE inbox SET is_taken = TRUE WHERE run = ? AND NOT is_taken", (lease.run,))
         errors: Sequence[Error] = errors_of(event)
         if errors and isinstance(event, Returned | AdmissionRefused):
-            errors = error_log.not_met(self.connection, lease.run, errors)
+            errors = error_log.not_met(self.tables, lease.run, errors)
+        if errors:
+            self._tables.serialize("errors")
         for error in errors:
-            error_log.write(self._connection, error, at.at, error_log.context_of(state), trace_of(event))
+            error_log.write(self._tables, error, at.at, error_log.context_of(state), trace_of(event))
         return record
 
-    def mark(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> None:
+    def mark(self, lease: SqlLease, key: str, at: Moment, event: Event, body: bytes) -> None:
         """Add a record that no decision depends on, unless the key exists."""
         self.fence(lease)
         if self._is_hopeful or not self.has(lease.run, key):
@@ -217,30 +197,28 @@ class Transaction:
     def has(self, run: str, key: str) -> bool:
         """Whether a run has a record under a key."""
         query = "SELECT 1 FROM events WHERE run = ? AND key = ?"
-        return (run, key) in self._keys or self._connection.execute(query, (run, key)).fetchone() is not None
+        return (run, key) in self._keys or self._tables.execute(query, (run, key)).fetchone() is not None
 
     def existing(self, run: str, key: str) -> Record:
         """The record under an existing key."""
-        record = read_event(self.connection.execute(EVENT_UNDER_KEY, (run, key)).fetchone())
+        record = read_event(self.tables.execute(EVENT_UNDER_KEY, (run, key)).fetchone())
         if isinstance(record, DamagedRecord):
-            raise StorageCorrupt(self._path, f"{record.where}: {record.what}")
+            raise StorageCorrupt(self._location, f"{record.where}: {record.what}")
         return record
 
-    def begin(self, run: str, at: Moment, event: Event, body: bytes) -> SqliteLease | None:
+    def begin(self, run: str, at: Moment, event: Event, body: bytes) -> SqlLease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
         if self._is_hopeful:
-            lease = self._fenced[run] = SqliteLease(run, self._leases.give_first(run), State())
+            lease = self._fenced[run] = SqlLease(run, self._leases.give_first(run), State())
             self.granted.add(run)
-        elif self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
+        elif self._tables.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
             return None
         else:
             lease = self.grant(run, State())
         self.append(lease, FIRST, at, event, body)
         return lease
 
-    def spawn(
-        self, lease: SqliteLease, key: str, child: str, at: Moment, event: Event, body: bytes
-    ) -> SqliteLease | None:
+    def spawn(self, lease: SqlLease, key: str, child: str, at: Moment, event: Event, body: bytes) -> SqlLease | None:
         """Record a spawn and create the child; None when that was done before."""
         self.fence(lease)
         if not self._is_hopeful and self.has(lease.run, key):
@@ -251,38 +229,41 @@ class Transaction:
             self.append(lease, key, at, spawned, encode(spawned))
         return born
 
-    def grant(self, run: str, state: State, *, is_forced: bool = False) -> SqliteLease:
+    def grant(self, run: str, state: State, *, is_forced: bool = False) -> SqlLease:
         """Take the lease of a run that no other process holds, or any if forced; our own older lease becomes void."""
         holder = self.holder(run)
-        if holder is not None and holder.owner != self.owner and not (is_forced or self._is_orphaned(holder)):
+        if holder is not None and holder.owner != self.owner and not (is_forced or holder.is_orphaned):
             raise LeaseHeld(run, f"process {holder.pid}")
         epoch = 1 if holder is None else holder.epoch + 1
         self._leases.give(run, epoch)
         self.granted.add(run)
         self._fenced.pop(run, None)
-        return SqliteLease(run, epoch, state)
+        return SqlLease(run, epoch, state)
 
-    def _is_orphaned(self, holder: _LeaseRow) -> bool:
-        return holder.is_orphaned(time.monotonic(), self._stale_seconds)
-
-    def holder(self, run: str) -> _LeaseRow | None:
-        """The holder of a run's lease."""
+    def holder(self, run: str) -> LeaseRow | None:
+        """The lease of a run."""
         return self._leases.holder(run)
 
     def is_held(self, run: str) -> bool:
         """Whether a living process holds the run."""
         holder = self.holder(run)
-        return holder is not None and bool(holder.owner) and not self._is_orphaned(holder)
+        return holder is not None and bool(holder.owner) and not holder.is_orphaned
 
-    def release(self, lease: SqliteLease) -> None:
+    def release(self, lease: SqlLease) -> None:
         """Release a lease."""
         self._leases.give_up(lease.run, lease.epoch)
         self.released.add(lease.run)
         self._fenced.pop(lease.run, None)
 
-    def catch_up(self, lease: SqliteLease) -> None:
+    def finish(self, lease: SqlLease, key: str, at: Moment, event: Event, body: bytes) -> Record:
+        """Record the end of a run and release its lease."""
+        record = self.append(lease, key, at, event, body)
+        self.release(lease)
+        return record
+
+    def catch_up(self, lease: SqlLease) -> None:
         """Fold in the records that other processes wrote before this lease was granted."""
-        for row in self.connection.execute(EVENTS_AFTER, (lease.run, lease.state.seq, -1)).fetchall():
+        for row in self.tables.execute(EVENTS_AFTER, (lease.run, lease.state.seq, NO_LIMIT)).fetchall():
             record = read_event(row)
             if not isinstance(record, DamagedRecord):
                 lease.state = apply(lease.state, record)
@@ -292,23 +273,23 @@ class Transaction:
         holder = self.holder(run)
         if self._is_hopeful and holder is not None and not (holder.owner or state.is_live):
             # It is free. If another process adds a record meanwhile, the seqs collide and the transaction is redone.
-            lease = self._fenced[run] = SqliteLease(run, holder.epoch, state)
+            lease = self._fenced[run] = SqlLease(run, holder.epoch, state)
             self._add_delivered(lease, at, to)
             del self._fenced[run]
             return
-        if holder is not None and holder.owner and not self._is_orphaned(holder):
+        if holder is not None and holder.owner and not holder.is_orphaned:
             raise LeaseHeld(run, f"process {holder.pid}")
         lease = self.grant(run, state)
         self.catch_up(lease)
         self._add_delivered(lease, at, to)
         self.release(lease)
 
-    def _add_delivered(self, lease: SqliteLease, at: Moment, to: str) -> None:
+    def _add_delivered(self, lease: SqlLease, at: Moment, to: str) -> None:
         if not lease.state.is_live:
             event = Delivered(to=to)
             self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
 
-    def join(self, lease: SqliteLease, key: str, at: Moment, child: State) -> Record:
+    def join(self, lease: SqlLease, key: str, at: Moment, child: State) -> Record:
         """Record the join here and the delivery with the child."""
         self.fence(lease)
         joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
@@ -319,34 +300,35 @@ class Transaction:
 
     def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
         """Send a run a message, once per key; whether the message under the key is this one."""
-        if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
+        if self._tables.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
             raise UnknownRun(run)
         row = (run, topic, key, body, message_sum(run, topic, key, body))
         query = (
             "INSERT INTO inbox (run, topic, key, body, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO NOTHING"
         )
-        self._connection.execute(query, row)
+        self._tables.execute(query, row)
+        self.notices.add(run)
         under_key = "SELECT body FROM inbox WHERE run = ? AND key = ?"
-        return self._connection.execute(under_key, (run, key)).fetchone()[0] == body
+        return self._tables.execute(under_key, (run, key)).fetchone()[0] == body
 
     def has_other(self, run: str, body: bytes) -> bool:
         """Whether an untaken message of a run has another body."""
         query = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND body != ?"
-        return self._connection.execute(query, (run, body)).fetchone() is not None
+        return self._tables.execute(query, (run, body)).fetchone() is not None
 
-    def receive_message(self, lease: SqliteLease, key: str, at: Moment, topic: str) -> Record | None:
+    def receive_message(self, lease: SqlLease, key: str, at: Moment, topic: str) -> Record | None:
         """Turn the oldest message that answers this wait into a record; None when there is none."""
         self.fence(lease)
         if self.has(lease.run, key):
             return self.existing(lease.run, key)
         query = "SELECT id, key, body, sum FROM inbox WHERE run = ? AND topic = ? AND NOT is_taken ORDER BY id"
-        for number, name, body, total in self._connection.execute(query, (lease.run, topic)).fetchall():
+        for number, name, body, total in self._tables.execute(query, (lease.run, topic)).fetchall():
             if not may_answer(name, key):
                 if not is_awaited(name, self.state(lease)):
                     # If it stayed, the run would be polled for it again and again.
-                    self._connection.execute("DELETE FROM inbox WHERE id = ?", (number,))
+                    self._tables.execute("DELETE FROM inbox WHERE id = ?", (number,))
                 continue
-            self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
+            self._tables.execute("UPDATE inbox SET is_taken = TRUE WHERE id = ?", (number,))
             if is_whole_message((lease.run, topic, name, body, total)):
                 event = (
                     CancelRequested(reason=_reason(body))
@@ -358,24 +340,28 @@ class Transaction:
 
     def index(self) -> None:
         """Write the states that this transaction has changed."""
-        connection = self.connection
+        tables = self.tables
         turned: list[Row] = []
         moved: list[Row] = []
         for lease, state in self._states.items():
             before = lease.state
+            if not state.is_live and (before.is_live or not before.seq):
+                self.notices.add(lease.run)
             if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
                 turned.append((state.last_at, *state_row(state), lease.run))
             else:
                 moved.append(run_row(lease.run, state))
         # No indexed column is set, so a turn updates no index.
-        execute(connection, SET_STATES, turned)
-        execute(connection, PUT_RUNS, moved)
+        if turned:
+            tables.put("states", turned)
+        if moved:
+            tables.put("runs", moved)
 
     @property
-    def position(self) -> CommittedPosition | None:
-        """One of the added records, for the commit marker; None when nothing was added."""
+    def last(self) -> tuple[str, int] | None:
+        """One of the added records by run and seq; None when nothing was added."""
         lease, state = next(iter(self._states.items()), (None, None))
-        return None if lease is None or state is None else CommittedPosition(lease.run, state.seq)
+        return None if lease is None or state is None else (lease.run, state.seq)
 
     def flush_pending(self) -> None:
         """After the commit: give the leases their new states."""

@@ -2,83 +2,39 @@
 
 from __future__ import annotations
 
-from functools import cache
 from hashlib import blake2b
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from deputy.core.events import Record, decode
 from deputy.core.state import State, decode_state, encode_state
 from deputy.engine.ports.queries import DamagedRecord
 
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Sequence
-
 Row: TypeAlias = tuple[Any, ...]
 
-ADD_EVENT = (
-    "INSERT INTO events (run, seq, key, at, clock, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (run, key) DO NOTHING"
-)
-EVENTS = "SELECT run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED"
 EVENT_UNDER_KEY = "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ? AND key = ?"
 EVENTS_AFTER = (
     "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
-LAST_EVENT = "SELECT run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED ORDER BY id DESC LIMIT 1"
-HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.run = ?"
-
-
-class BulkStatement(NamedTuple):
-    """A statement over many rows."""
-
-    before: str
-    row: str
-    after: str = ""
-
-
-ADD_EVENTS = BulkStatement(
-    "INSERT INTO events (run, seq, key, at, clock, kind, body, sum) VALUES ", "(?, ?, ?, ?, ?, ?, ?, ?)"
-)
-PUT_PROGRESS = BulkStatement("INSERT OR REPLACE INTO progress (run, slot, at, body) VALUES ", "(?, ?, ?, ?)")
-PUT_RUNS = BulkStatement(
-    "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES ",
-    "(?, ?, ?, ?, ?, ?, ?, ?)",
-    " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
-    " is_live = excluded.is_live, is_settled = excluded.is_settled",
-)
-SET_STATES = BulkStatement(
-    "WITH changed (last_at, state, sum, run) AS (VALUES ",
-    "(?, ?, ?, ?)",
-    ") UPDATE runs SET last_at = changed.last_at, state = changed.state, sum = changed.sum FROM changed"
-    " WHERE runs.run = changed.run",
-)
-ADD_LEASES = BulkStatement("INSERT INTO leases VALUES ", "(?, ?, ?)")
-END_LEASES = BulkStatement(
-    "WITH ended (run, epoch, owner) AS (VALUES ",
-    "(?, ?, ?)",
-    ") UPDATE leases SET owner = NULL FROM ended"
-    " WHERE leases.run = ended.run AND leases.epoch = ended.epoch AND leases.owner = ended.owner",
-)
+NO_LIMIT = 1 << 60
+"""A limit on rows that none reaches."""
 _PIECE, _LONG = 2047, 64 * 1024
 """Chunk size below which hashlib keeps the GIL, and the size from which releasing it pays."""
-_AT_ONCE = (256, 64, 8, 1)
-"""Rows per statement; few sizes, so that each is prepared once."""
 
 
-def execute(connection: sqlite3.Connection, many: BulkStatement, rows: Sequence[Row]) -> None:
-    """Execute a statement over all rows in few calls: each call releases the GIL."""
-    at = 0
-    for size in _AT_ONCE:
-        while len(rows) - at >= size:
-            connection.execute(_statement(many, size), tuple(chain.from_iterable(rows[at : at + size])))
-            at += size
+class LeaseRow(NamedTuple):
+    """The lease of a run."""
 
+    owner: str
+    """Empty when no process holds it."""
+    epoch: int
+    is_orphaned: bool
+    """Whether its holder, if there is one, has ended or is silent."""
 
-@cache
-def _statement(many: BulkStatement, size: int) -> str:
-    return f"{many.before}{', '.join([many.row] * size)}{many.after}"
+    @property
+    def pid(self) -> str:
+        """The process id of the holder, for messages."""
+        parts = self.owner.split("/")
+        return parts[2] if len(parts) > 2 else "unknown"
 
 
 def event_row(record: Record, body: bytes) -> Row:
@@ -117,7 +73,7 @@ def state_row(state: State) -> tuple[bytes, bytes]:
 
 
 def run_row(run: str, state: State) -> Row:
-    """The row of a run for PUT_RUNS."""
+    """The row of a run."""
     root = state.run if state.lineage is None else state.lineage.root_id
     return (state.last_at, *state_row(state), run, state.parent, root, state.is_live, state.is_settled)
 

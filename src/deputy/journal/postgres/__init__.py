@@ -1,0 +1,1 @@
+"""The journal in Postgres: schema, writer, queries and store."""

@@ -1,0 +1,104 @@
+"""The Journal port over a Postgres store."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from deputy.core.errors import StorageError
+from deputy.core.events import prime as prime_events
+from deputy.core.state import prime as prime_states
+from deputy.journal.postgres.postgres_queries import PostgresQueries
+from deputy.journal.postgres.postgres_writer import PostgresWriter
+from deputy.journal.postgres.store_address import connect
+from deputy.journal.process_identity import ProcessIdentity, this_process
+from deputy.journal.sql.group_writer import BEAT_SECONDS
+from deputy.journal.sql.sql_journal import SqlJournal
+from deputy.journal.sql.sql_queries import STALE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from deputy.journal.postgres.store_address import StoreAddress
+
+PATIENCE_SECONDS = 60.0
+"""How long everything waits for a database that is away."""
+_RECONNECT_SECONDS = 1.0
+
+
+class PostgresJournal(SqlJournal):
+    """The journal of this process in a Postgres store. Its constructor waits for the connection."""
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        folder: Path,
+        *,
+        owner: ProcessIdentity | None = None,
+        mask: Callable[[bytes], bytes] = bytes,
+        beat_seconds: float = BEAT_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        """`settings` are those of the writing connection."""
+        prime_events()
+        prime_states()
+        writer = PostgresWriter(
+            address,
+            owner=(this_process() if owner is None else owner).name,
+            mask=mask,
+            beat_seconds=beat_seconds,
+            stale_seconds=stale_seconds,
+            patience_seconds=patience_seconds,
+            settings=settings,
+        )
+        super().__init__(writer, folder, clock=writer.clock, mask=mask)
+        # All machines share the clock of the database.
+        self.rate_limit_clock = ("", writer.clock.now() - time.monotonic())
+        self._address = address
+        self._stale_seconds = stale_seconds
+        self._patience_seconds = patience_seconds
+        self._is_healthy = writer.is_healthy
+        self._listener: Any = None
+        self._listen_at = 0.0
+        self._heard = 0
+
+    async def close(self) -> None:
+        """Write what is pending, release all leases, and close the connections."""
+        if self._listener is not None:
+            with suppress(Exception):
+                await self._listener.close(timeout=2.0)
+            self._listener = None
+        await super().close()
+
+    async def abandon(self) -> None:
+        """Stop without writing or releasing anything, as after a kill; for tests."""
+        if self._listener is not None:
+            self._listener.terminate()
+            self._listener = None
+        await super().abandon()
+
+    async def changes(self) -> int:
+        """A number that changes when a run got a message or ended, or when that may have been missed."""
+        if self._listener is None or self._listener.is_closed():
+            self._heard += 1
+            if time.monotonic() >= self._listen_at:
+                self._listen_at = time.monotonic() + _RECONNECT_SECONDS
+                with suppress(StorageError):
+                    self._listener = await connect(self._address)
+                    await self._listener.add_listener("deputy", self._hear)
+        return self._heard
+
+    def _hear(self, *_: object) -> None:
+        self._heard += 1
+
+    def _open(self) -> PostgresQueries:
+        return PostgresQueries.open(
+            self._address,
+            stale_seconds=self._stale_seconds,
+            patience_seconds=self._patience_seconds,
+            trusts_silence=self._is_healthy,
+        )

@@ -1,0 +1,123 @@
+"""The Queries port over a Postgres store."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from deputy.engine.ports.queries import FOLLOW_LIMIT, Changes, Cursor, DamagedRecord, LeaseHolder
+from deputy.journal.postgres import postgres_schema
+from deputy.journal.postgres.postgres_tables import NOW, translated
+from deputy.journal.postgres.store_address import PostgresSession, is_away, storage_error
+from deputy.journal.process_identity import ProcessIdentity, boot_id, has_ended
+from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.journal.postgres.store_address import StoreAddress
+
+_HOLDERS = (
+    "SELECT l.run, l.owner, extract(epoch FROM clock_timestamp() - o.beat)::float8"
+    " FROM leases l LEFT JOIN owners o USING (owner) WHERE l.owner IS NOT NULL"
+)
+_ENDED_OWNERS = (
+    "SELECT owner FROM owners WHERE beat < clock_timestamp() - interval '1 day'"
+    " AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.owner = owners.owner)"
+)
+_PAUSE_SECONDS = 0.2
+
+
+class PostgresQueries(SqlQueries):
+    """A view of the journal through one connection, which is made again when it is lost."""
+
+    _age_column = "ended_at"
+
+    def __init__(
+        self,
+        session: PostgresSession,
+        stale_seconds: float = STALE_SECONDS,
+        *,
+        patience_seconds: float = 0.0,
+        trusts_silence: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`patience_seconds`: how long to try again. `trusts_silence`: whether a silent process counts as dead."""
+        super().__init__(session.address.location, session.address.location)
+        self._session = session
+        self._stale_seconds = stale_seconds
+        self._patience_seconds = patience_seconds
+        self._trusts_silence = trusts_silence
+
+    @classmethod
+    def open(cls, address: StoreAddress, **options: Any) -> PostgresQueries:
+        """Open the store, and refuse tables of another version."""
+        session = PostgresSession(address)
+        try:
+            postgres_schema.check(session)
+        except BaseException:
+            session.close()
+            raise
+        return cls(session, **options)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    def now(self) -> float:
+        """The time by the clock of the database."""
+        return self._rows(NOW)[0][0]
+
+    def ended_owners(self) -> list[str]:
+        """The processes that were silent for a day and hold nothing."""
+        return [row[0] for row in self._rows(_ENDED_OWNERS)]
+
+    def holders(self) -> dict[str, LeaseHolder]:
+        """The processes that hold leases, by run; whether they live is judged by the clock of the database."""
+        is_trusted = self._trusts_silence()
+        here = boot_id()
+        found: dict[str, LeaseHolder] = {}
+        for run, owner, silence in self._rows(_HOLDERS):
+            is_silent = silence is not None and silence > self._stale_seconds
+            is_gone = silence is None or (is_silent and _is_of(owner, here) and has_ended(owner))
+            found[run] = LeaseHolder(owner=owner, is_gone=is_gone, is_silent=is_silent and is_trusted)
+        return found
+
+    def cursor(self) -> Cursor:
+        """The end up to which no further record can appear."""
+        number, horizon = self._rows("SELECT number, horizon() FROM generation")[0]
+        position = (horizon << 20) - 1
+        return Cursor(number, position, position)
+
+    def follow(self, cursor: Cursor, limit: int = FOLLOW_LIMIT) -> Changes:
+        """Everything that changed since a cursor, up to a limit."""
+        # The rows are read after the end is known, so that they are all there.
+        return self._changes_between(cursor, self.cursor(), limit)
+
+    def examine(self) -> list[str]:
+        """Check every record and note the damage; returns the runs that lack records."""
+        lacking: list[str] = []
+        for run in self.ids():
+            self.state(run)
+            if any(isinstance(record, DamagedRecord) for record in self.records(run)):
+                lacking.append(run)
+        return lacking
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        until = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                if self._session.is_closed:
+                    self._session.drop()
+                    self._session = PostgresSession(self._session.address)
+                return self._session.fetch(translated(query), *values)
+            except Exception as error:
+                if not is_away(error) or time.monotonic() >= until:
+                    raise storage_error(self._session.address, error) from error
+            self._session.drop()
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _is_of(owner: str, boot: str) -> bool:
+    """Whether a process is of this boot of this machine."""
+    identity = ProcessIdentity.named(owner)
+    return identity is not None and identity.boot == boot

@@ -1,0 +1,82 @@
+"""A Postgres database as a store: how commands without an engine reach it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from deputy.core.errors import DeputyError, StorageCorrupt
+from deputy.journal.postgres import postgres_schema
+from deputy.journal.postgres.postgres_queries import PostgresQueries
+from deputy.journal.postgres.postgres_tables import PostgresTables
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
+from deputy.journal.sql.sql_queries import STALE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from deputy.journal.sql.sql_store import SqlTables
+
+    T = TypeVar("T")
+
+
+class PostgresStore:
+    """The schema `deputy` of a database."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.address = StoreAddress(url)
+        self.folder = folder
+        self.location = self.name = self.address.location
+
+    def queries(self) -> PostgresQueries | None:
+        """Open it for reading."""
+        return PostgresQueries.open(self.address)
+
+    @contextmanager
+    def writing(self) -> Generator[PostgresStoreWriter]:
+        """Open it for writing."""
+        session = self.session()
+        try:
+            postgres_schema.check(session)
+            yield PostgresStoreWriter(session)
+        finally:
+            session.close()
+
+    def make_room(self, do: Callable[[SqlTables | None], None]) -> None:
+        """Nothing: files of this machine make no room in the database."""
+
+    def session(self) -> PostgresSession:
+        """A connection, whatever tables there are."""
+        return PostgresSession(self.address)
+
+
+class PostgresStoreWriter:
+    """Transactions on one connection."""
+
+    def __init__(self, session: PostgresSession) -> None:
+        self._session = session
+
+    def transact(self, do: Callable[[SqlTables], T], *, removes: bool = False) -> T:
+        """Run a function in one transaction; removals happen one after another."""
+        session, address = self._session, self._session.address
+        try:
+            session.run("BEGIN")
+            # Before the transaction has an id: see `horizon`.
+            session.run("LOCK TABLE events IN ROW EXCLUSIVE MODE")
+            tables = PostgresTables(session, STALE_SECONDS)
+            if removes:
+                tables.serialize("removals")
+            result = do(tables)
+            session.run("COMMIT")
+        except BaseException as error:
+            if not session.is_closed:
+                session.run("ROLLBACK")
+            if isinstance(error, DeputyError):
+                raise
+            if isinstance(error, driver().UniqueViolationError):
+                raise StorageCorrupt(address.location, str(error)) from error
+            if isinstance(error, OSError | driver().PostgresError | driver().InterfaceError):
+                raise storage_error(address, error) from error
+            raise
+        return result

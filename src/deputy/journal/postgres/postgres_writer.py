@@ -1,0 +1,291 @@
+"""The writer of the Postgres journal: a batch is one call, and waits while the database is away."""
+
+from __future__ import annotations
+
+import socket
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from deputy.core.errors import StorageBusy, StorageError
+from deputy.journal.clock import Clock
+from deputy.journal.postgres import postgres_schema
+from deputy.journal.postgres.postgres_tables import COLUMNS, NOW, PostgresTables, columns
+from deputy.journal.postgres.store_address import PostgresSession, driver, is_away, storage_error
+from deputy.journal.shared_rate_limit import HeldUntil
+from deputy.journal.sql.group_writer import GroupWriter, attempt
+from deputy.journal.sql.rows import LeaseRow
+from deputy.journal.sql.transaction import SqlLease, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deputy.core.events import Moment
+    from deputy.journal.postgres.postgres_queries import PostgresQueries
+    from deputy.journal.postgres.store_address import StoreAddress
+    from deputy.journal.sql.group_writer import Result, Work
+    from deputy.journal.sql.rows import Row
+    from deputy.journal.sql.sql_store import Bulk
+
+    Done = tuple[Transaction, list[Result]]
+
+_PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_WIDTH = 7 + sum(COLUMNS.values()) + 1
+_COMMIT = f"SELECT * FROM commit_batch({', '.join(f'${at}' for at in range(1, _WIDTH + 1))})"  # noqa: S608
+_DONE, _DONE_BEFORE = 1, 2
+
+
+class NeedsSession(Exception):
+    """A batch reads, so it cannot be one call."""
+
+
+class CommitRecorder:
+    """Tables that only collect what a batch writes."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Bulk, list[Row]] = {what: [] for what in COLUMNS}
+        self.free: set[str] = set()
+        """The runs that must be free."""
+
+    def put(self, what: Bulk, rows: Sequence[Row]) -> None:
+        """Collect rows."""
+        self.rows[what] += rows
+
+    def holder(self, run: str) -> LeaseRow | None:
+        """A free lease, which the commit verifies."""
+        self.free.add(run)
+        return LeaseRow("", 0, True)
+
+    def execute(self, query: str, values: Sequence[Any] = (), /) -> Any:
+        """Refuse: the answer is not known here."""
+        raise NeedsSession
+
+    def add_event(self, row: Row) -> bool:
+        """Refuse."""
+        raise NeedsSession
+
+    def serialize(self, what: str) -> None:
+        """Refuse."""
+        raise NeedsSession
+
+    def holds(self, run: str, epoch: int, owner: str) -> bool:
+        """Refuse."""
+        raise NeedsSession
+
+    def has_ended(self, owner: str) -> bool:
+        """Refuse."""
+        raise NeedsSession
+
+    def moment(self) -> Moment:
+        """Refuse."""
+        raise NeedsSession
+
+    def queries(self) -> PostgresQueries:
+        """Refuse."""
+        raise NeedsSession
+
+
+class HopefulTransaction(Transaction):
+    """A transaction that takes its leases for valid, and lets the commit verify them."""
+
+    def __init__(self, recorder: CommitRecorder, location: str, owner: str) -> None:
+        super().__init__(recorder, location, owner, is_hopeful=True)
+        self.named: dict[str, int] = {}
+        """The runs whose leases it needs, with their epochs."""
+
+    def fence(self, lease: SqlLease) -> None:
+        """Name a lease; its epoch is verified by the commit."""
+        if lease.trouble is not None:
+            raise lease.trouble
+        if self._fenced.get(lease.run) is not lease and self.named.setdefault(lease.run, lease.epoch) != lease.epoch:
+            raise NeedsSession
+
+
+class PostgresWriter(GroupWriter):
+    """Commits to a Postgres store."""
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        *,
+        owner: str,
+        mask: Callable[[bytes], bytes],
+        beat_seconds: float,
+        stale_seconds: float,
+        patience_seconds: float,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(address.location, owner, mask, beat_seconds)
+        self._address = address
+        self._settings = settings
+        self._stale_seconds = stale_seconds
+        self._patience_seconds = patience_seconds
+        self._number = 0
+        """The number of the batch, which the store keeps."""
+        self._me = (socket.gethostname(), version("deputy-agents"))
+        self._healthy_since = time.monotonic()
+        self._unique: type[Exception] = driver().UniqueViolationError
+        self._session: PostgresSession | None = PostgresSession(address, settings)
+        try:
+            postgres_schema.check(self._session)
+            self.clock = _clock(self._session)
+        except BaseException:
+            self._session.close()
+            raise
+        self._thread.start()
+
+    def is_healthy(self) -> bool:
+        """Whether the connection has worked for so long that living processes must have sent a heartbeat meanwhile."""
+        return time.monotonic() - self._healthy_since >= self._stale_seconds
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.drop() if self._is_abandoned else self._session.close()
+
+    def _transaction(self, batch: Sequence[Work]) -> list[Result]:
+        self._number += 1
+        progress: list[Row] = []
+        sent: list[Done] = []
+        until: float | None = None
+        tries = 0
+        while True:
+            try:
+                tx, results = self._commit_once(batch, progress, sent)
+                break
+            except Exception as error:
+                self._drop_session(is_lost=is_away(error))
+                if not is_away(error):
+                    if isinstance(error, StorageError) or getattr(error, "sqlstate", None):
+                        raise storage_error_of(self._address, error) from error
+                    raise
+                now = time.monotonic()
+                until = now + self._patience_seconds if until is None else until
+                if now >= until or self._is_abandoned:
+                    raise StorageBusy(
+                        self.location,
+                        f"it was away for {self._patience_seconds:g} s ({error})",
+                        "Start the database, then run `deputy resume`: the runs are live, and nothing durable is lost.",
+                    ) from error
+            time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
+            tries += 1
+        if progress:
+            self._shown_at = time.monotonic()
+        self._beat_at = time.monotonic()
+        self._committed(tx)
+        return results
+
+    def _commit_once(self, batch: Sequence[Work], progress: list[Row], sent: list[Done]) -> Done:
+        """Commit a batch; `sent` has what was sent before, if its answer was lost."""
+        if self._session is None:
+            self._session = PostgresSession(self._address, self._settings)
+            postgres_schema.check(self._session)
+        session = self._session
+        try:
+            done = self._commit_at_once(session, batch, progress, sent)
+        except NeedsSession:
+            done = None
+        except self._unique:
+            # A key exists already.
+            done = None
+        if done is not None:
+            return done
+        try:
+            return self._commit_in_steps(session, batch, progress, sent, is_hopeful=True)
+        except self._unique:
+            return self._commit_in_steps(session, batch, progress, sent, is_hopeful=False)
+
+    def _commit_at_once(
+        self, session: PostgresSession, batch: Sequence[Work], progress: list[Row], sent: list[Done]
+    ) -> Done | None:
+        """Commit a batch in one call; None when a lease is not as it was taken for."""
+        recorder = CommitRecorder()
+        tx = HopefulTransaction(recorder, self.location, self.owner)
+        results = [attempt(work, tx) for work in batch]
+        tx.index()
+        self._add_progress(tx, progress)
+        recorder.rows["progress"] = progress
+        arrays = [column for what in COLUMNS for column in columns(what, recorder.rows[what])]
+        named = [list(tx.named), list(tx.named.values()), sorted(recorder.free - tx.released)]
+        sent.append((tx, results))
+        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, *named, *arrays, sorted(tx.notices))[0]
+        status, accounts, held, limited = row
+        if status == _DONE_BEFORE:
+            # The transaction that was sent first is the one that happened.
+            return sent[0]
+        if status != _DONE:
+            sent.pop()
+            return None
+        self._keep_rate_limits(zip(accounts or (), held or (), limited or (), strict=True))
+        return tx, results
+
+    def _commit_in_steps(
+        self,
+        session: PostgresSession,
+        batch: Sequence[Work],
+        progress: list[Row],
+        sent: list[Done],
+        *,
+        is_hopeful: bool,
+    ) -> Done:
+        """Commit a batch that reads."""
+        session.run("BEGIN")
+        try:
+            if session.fetch("SELECT lock_batch($1, $2, $3)", self.owner, self._number, _runs_of(batch))[0][0]:
+                session.run("ROLLBACK")
+                return sent[0]
+            sent.clear()
+            session.fetch("SELECT beat($1, $2, $3, $4)", self.owner, self._number, *self._me)
+            tables = PostgresTables(session, self._stale_seconds)
+            tx = Transaction(tables, self.location, self.owner, is_hopeful=is_hopeful)
+            results = [attempt(work, tx) for work in batch]
+            tx.index()
+            self._add_progress(tx, progress)
+            if progress:
+                tables.put("progress", progress)
+            if tx.notices:
+                session.fetch("SELECT notify_all($1)", sorted(tx.notices))
+            limits = session.fetch("SELECT account, held_until, limited_until FROM rate_limits")
+        except BaseException:
+            if not session.is_closed:
+                session.run("ROLLBACK")
+            raise
+        sent.append((tx, results))
+        session.run("COMMIT")
+        self._keep_rate_limits(limits)
+        return tx, results
+
+    def _add_progress(self, tx: Transaction, progress: list[Row]) -> None:
+        """Take the pending progress if it is due; a batch that is tried again keeps it."""
+        if self._is_progress_due(has_ends=bool(tx.released)):
+            # One statement cannot write the same slot twice.
+            taken = {(row[0], row[1]): row for row in (*progress, *self._take_progress())}
+            progress[:] = taken.values()
+
+    def _keep_rate_limits(self, rows: Any) -> None:
+        self.rate_limits = {account: HeldUntil(until, limited) for account, until, limited in rows}
+
+    def _drop_session(self, *, is_lost: bool) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.drop()
+        if is_lost:
+            self._healthy_since = time.monotonic()
+
+
+def storage_error_of(address: StoreAddress, error: Exception) -> StorageError:
+    """The error as a StorageError."""
+    return error if isinstance(error, StorageError) else storage_error(address, error)
+
+
+def _runs_of(batch: Sequence[Work]) -> list[str]:
+    """The runs whose leases a batch names."""
+    named = {run for work in batch for run in work.runs}
+    return sorted(named | {value.run for work in batch for value in work.args if isinstance(value, SqlLease)})
+
+
+def _clock(session: PostgresSession) -> Clock:
+    """The clock of the database, which this process continues by its own monotonic clock."""
+    before = time.monotonic()
+    now: float = session.fetch(NOW)[0][0]
+    offset = now - (before + time.monotonic()) / 2
+    return Clock(offset, wall=lambda: time.monotonic() + offset)

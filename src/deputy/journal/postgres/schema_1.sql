@@ -1,0 +1,213 @@
+-- Runs in schema `deputy`: the search path of every connection of Deputy names it.
+
+-- The words of SQLite in statements that both stores share.
+CREATE DOMAIN blob AS bytea;
+CREATE FUNCTION instr(whole bytea, part bytea) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT position(part in whole) > 0';
+
+-- The truth. Appended, never changed; removed only with the whole tree of runs it belongs to.
+-- A position (id) is the transaction's id and the place within it, so that followers read in an order in which no
+-- earlier record can appear later: see `horizon`.
+CREATE TABLE events (
+    id bigint NOT NULL, run text NOT NULL, seq bigint NOT NULL, key text NOT NULL, at float8 NOT NULL,
+    clock float8 NOT NULL, kind text NOT NULL, body bytea NOT NULL, sum bytea NOT NULL,
+    PRIMARY KEY (run, seq), UNIQUE (run, key));
+CREATE INDEX events_by_id ON events (id);
+
+-- Derived: the state of each run as its events leave it, written in the same transaction.
+-- No index has a column that a turn changes.
+CREATE TABLE runs (
+    run text PRIMARY KEY, parent text, root text NOT NULL, is_live boolean NOT NULL, is_settled boolean NOT NULL,
+    last_at float8 NOT NULL, ended_at float8, state bytea NOT NULL, sum bytea NOT NULL) WITH (fillfactor = 60);
+CREATE INDEX runs_live ON runs (run) WHERE is_live;
+CREATE INDEX runs_unsettled ON runs (run) WHERE NOT is_settled;
+CREATE INDEX runs_by_root ON runs (root, run);
+CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL;
+CREATE INDEX runs_by_age ON runs (ended_at) WHERE ended_at IS NOT NULL;
+
+-- One heartbeat per process, by the clock of the database; `batch` tells after a lost COMMIT whether it happened.
+CREATE TABLE owners (
+    owner text PRIMARY KEY, beat timestamptz NOT NULL, batch bigint NOT NULL, host text NOT NULL DEFAULT '',
+    version text NOT NULL DEFAULT '', labels text[] NOT NULL DEFAULT '{}', slots integer NOT NULL DEFAULT 0,
+    draining boolean NOT NULL DEFAULT false) WITH (fillfactor = 50);
+
+-- One lease per run; the lock of its row is the fence.
+-- `placed` counts placements, `is_placed` says that an engine has the run, `awaits` are the children it waits for.
+CREATE TABLE leases (
+    run text PRIMARY KEY, owner text, epoch bigint NOT NULL, placed bigint NOT NULL DEFAULT 0,
+    is_placed boolean NOT NULL DEFAULT false, awaits text[] NOT NULL DEFAULT '{}') WITH (fillfactor = 70);
+CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL;
+
+-- Messages to runs; each is taken once, in the transaction that makes it an event.
+CREATE TABLE inbox (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, topic text NOT NULL, key text NOT NULL,
+    body bytea NOT NULL, sum bytea NOT NULL, is_taken boolean NOT NULL DEFAULT false, UNIQUE (run, key));
+CREATE INDEX inbox_waiting ON inbox (run, topic) WHERE NOT is_taken;
+
+-- Progress for watchers: a ring per run, never folded.
+CREATE TABLE progress (
+    id bigint NOT NULL, run text NOT NULL, slot integer NOT NULL, at float8 NOT NULL, body bytea NOT NULL,
+    PRIMARY KEY (run, slot));
+CREATE INDEX progress_by_id ON progress (id);
+
+-- Raised by every removal of records. It begins at random: a new store never continues the cursors of another.
+CREATE TABLE generation (number bigint NOT NULL);
+INSERT INTO generation VALUES ((random() * 1073741823)::bigint);
+
+CREATE TABLE pins (run text PRIMARY KEY);
+CREATE TABLE rate_limits (
+    account text PRIMARY KEY, held_until float8 NOT NULL, last_start float8 NOT NULL,
+    limited_until float8 NOT NULL DEFAULT 0, shared_limit bytea NOT NULL DEFAULT '{}');
+CREATE TABLE errors (
+    id text PRIMARY KEY, first_at float8 NOT NULL, last_at float8 NOT NULL, count bigint NOT NULL,
+    body bytea NOT NULL, sum bytea NOT NULL);
+CREATE TABLE nested (id text PRIMARY KEY, above text NOT NULL, root text NOT NULL, body bytea NOT NULL);
+CREATE INDEX nested_by_root ON nested (root);
+
+-- What the runs of a tree have used, and what those at work have reserved; a hold falls with its epoch.
+CREATE TABLE budgets (run text NOT NULL, resource text NOT NULL, cap float8, used float8 NOT NULL DEFAULT 0,
+    PRIMARY KEY (run, resource));
+CREATE TABLE holds (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, epoch bigint NOT NULL,
+    body bytea NOT NULL);
+CREATE INDEX holds_by_run ON holds (run, epoch);
+CREATE TABLE blobs (hash bytea PRIMARY KEY, body bytea NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, body bytea NOT NULL);
+CREATE TABLE schema_version (version integer NOT NULL, oldest integer NOT NULL);
+
+-- The first transaction id that may still write records: all records of earlier ones can be seen. A transaction of
+-- another database, or one that does not touch our records, does not count: only ours hold a lock on `events`, taken
+-- before they get an id.
+CREATE FUNCTION horizon() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    seen pg_snapshot;
+    low bigint;
+    is_known boolean;
+BEGIN
+    FOR tries IN 1..4 LOOP
+        seen := pg_current_snapshot();
+        IF pg_snapshot_xmin(seen) = pg_snapshot_xmax(seen) THEN
+            EXIT;
+        END IF;
+        WITH locks AS MATERIALIZED (SELECT locktype, pid, transactionid, relation, database FROM pg_locks WHERE granted),
+        active AS (
+            SELECT x::text::bigint AS id, t.pid, EXISTS (
+                SELECT 1 FROM locks r WHERE r.pid = t.pid AND r.relation = 'deputy.events'::regclass
+                AND r.database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS is_ours
+            FROM pg_snapshot_xip(seen) x LEFT JOIN locks t ON t.locktype = 'transactionid'
+                AND t.transactionid::text::bigint = x::text::bigint % 4294967296)
+        SELECT min(id), bool_and(pid IS NOT NULL) INTO low, is_known FROM active WHERE pid IS NULL OR is_ours;
+        -- An id without a lock has just ended: look again.
+        EXIT WHEN low IS NULL OR is_known;
+    END LOOP;
+    RETURN coalesce(low, pg_snapshot_xmax(seen)::text::bigint);
+END $$;
+
+CREATE FUNCTION first_position() RETURNS bigint LANGUAGE sql AS
+    'SELECT pg_current_xact_id()::text::bigint << 20';
+
+CREATE FUNCTION put_events(
+    before integer, runs text[], seqs bigint[], keys text[], ats float8[], clocks float8[], kinds text[],
+    bodies bytea[], sums bytea[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO events (id, run, seq, key, at, clock, kind, body, sum)
+    SELECT first_position() + before + n, e.run, e.seq, e.key, e.at, e.clock, e.kind, e.body, e.sum
+    FROM unnest(runs, seqs, keys, ats, clocks, kinds, bodies, sums) WITH ORDINALITY
+        AS e (run, seq, key, at, clock, kind, body, sum, n)
+$$;
+
+CREATE FUNCTION put_progress(before integer, runs text[], slots integer[], ats float8[], bodies bytea[])
+    RETURNS void LANGUAGE sql AS $$
+    INSERT INTO progress (id, run, slot, at, body)
+    SELECT first_position() + before + n, p.run, p.slot, p.at, p.body
+    FROM unnest(runs, slots, ats, bodies) WITH ORDINALITY AS p (run, slot, at, body, n)
+    ON CONFLICT (run, slot) DO UPDATE SET id = excluded.id, at = excluded.at, body = excluded.body
+$$;
+
+CREATE FUNCTION put_runs(
+    ats float8[], states bytea[], sums bytea[], names text[], parents text[], roots text[], lives boolean[],
+    settleds boolean[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled, ended_at)
+    SELECT r.*, CASE WHEN r.is_live THEN NULL ELSE r.last_at END
+    FROM unnest(ats, states, sums, names, parents, roots, lives, settleds)
+        AS r (last_at, state, sum, run, parent, root, is_live, is_settled)
+    ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,
+        is_live = excluded.is_live, is_settled = excluded.is_settled, ended_at = excluded.ended_at
+$$;
+
+CREATE FUNCTION put_states(ats float8[], states bytea[], sums bytea[], names text[]) RETURNS void LANGUAGE sql AS $$
+    UPDATE runs SET last_at = s.last_at, state = s.state, sum = s.sum,
+        ended_at = CASE WHEN runs.is_live THEN NULL ELSE s.last_at END
+    FROM unnest(ats, states, sums, names) AS s (last_at, state, sum, run) WHERE runs.run = s.run
+$$;
+
+CREATE FUNCTION put_leases(names text[], holders text[], epochs bigint[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO leases (run, owner, epoch) SELECT * FROM unnest(names, holders, epochs)
+$$;
+
+CREATE FUNCTION put_released(names text[], epochs bigint[], holders text[]) RETURNS void LANGUAGE sql AS $$
+    UPDATE leases SET owner = NULL FROM unnest(names, epochs, holders) AS e (run, epoch, owner)
+    WHERE leases.run = e.run AND leases.epoch = e.epoch AND leases.owner = e.owner
+$$;
+
+-- Lock what a batch needs; whether it was committed before, as after a lost COMMIT. The lock on `events` comes before
+-- the transaction has an id, that of the owner before all leases, and those come in order.
+CREATE FUNCTION lock_batch(me text, number bigint, names text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    done bigint;
+BEGIN
+    LOCK TABLE events IN ROW EXCLUSIVE MODE;
+    SELECT batch INTO done FROM owners WHERE owner = me FOR UPDATE;
+    PERFORM 1 FROM leases WHERE run = ANY (names) ORDER BY run FOR UPDATE;
+    RETURN coalesce(done = number, false);
+END $$;
+
+-- The heartbeat of a process goes only with a batch of its writer: a writer that is stuck loses its leases.
+CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO owners (owner, beat, batch, host, version)
+    VALUES (me, clock_timestamp(), number, my_host, my_version)
+    ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, batch = excluded.batch
+$$;
+
+CREATE FUNCTION notify_all(names text[]) RETURNS void LANGUAGE sql AS
+    $$SELECT pg_notify('deputy', name) FROM unnest(names) AS name$$;
+
+-- A whole batch in one call. `status`: 1 done, 2 done before, 0 nothing was written because a lease is not held, or
+-- one of `free` is held.
+CREATE FUNCTION commit_batch(
+    me text, number bigint, my_host text, my_version text, held_runs text[], held_epochs bigint[], free text[],
+    e1 text[], e2 bigint[], e3 text[], e4 float8[], e5 float8[], e6 text[], e7 bytea[], e8 bytea[],
+    l1 text[], l2 text[], l3 bigint[],
+    r1 float8[], r2 bytea[], r3 bytea[], r4 text[], r5 text[], r6 text[], r7 boolean[], r8 boolean[],
+    s1 float8[], s2 bytea[], s3 bytea[], s4 text[],
+    x1 text[], x2 bigint[], x3 text[],
+    p1 text[], p2 integer[], p3 float8[], p4 bytea[],
+    notices text[],
+    OUT status integer, OUT accounts text[], OUT held_until float8[], OUT limited_until float8[])
+    LANGUAGE plpgsql AS $$
+DECLARE
+    found_count bigint;
+BEGIN
+    IF lock_batch(me, number, held_runs || free) THEN
+        status := 2;
+        RETURN;
+    END IF;
+    SELECT count(*) INTO found_count FROM leases l JOIN unnest(held_runs, held_epochs) AS h (run, epoch)
+        ON l.run = h.run AND l.epoch = h.epoch WHERE l.owner = me;
+    IF found_count <> cardinality(held_runs)
+        OR EXISTS (SELECT 1 FROM leases WHERE run = ANY (free) AND owner IS NOT NULL) THEN
+        status := 0;
+        RETURN;
+    END IF;
+    PERFORM beat(me, number, my_host, my_version);
+    IF cardinality(l1) > 0 THEN PERFORM put_leases(l1, l2, l3); END IF;
+    IF cardinality(e1) > 0 THEN PERFORM put_events(0, e1, e2, e3, e4, e5, e6, e7, e8); END IF;
+    IF cardinality(s1) > 0 THEN PERFORM put_states(s1, s2, s3, s4); END IF;
+    IF cardinality(r1) > 0 THEN PERFORM put_runs(r1, r2, r3, r4, r5, r6, r7, r8); END IF;
+    IF cardinality(x1) > 0 THEN PERFORM put_released(x1, x2, x3); END IF;
+    IF cardinality(p1) > 0 THEN PERFORM put_progress(0, p1, p2, p3, p4); END IF;
+    IF cardinality(notices) > 0 THEN PERFORM notify_all(notices); END IF;
+    status := 1;
+    IF EXISTS (SELECT 1 FROM rate_limits) THEN
+        SELECT array_agg(l.account), array_agg(l.held_until), array_agg(l.limited_until)
+            INTO accounts, held_until, limited_until FROM rate_limits l;
+    END IF;
+END $$;

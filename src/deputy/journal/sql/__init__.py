@@ -1,0 +1,1 @@
+"""What both stores share: rows, transactions, the writer, the journal and the queries over SQL."""

