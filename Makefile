@@ -9,7 +9,11 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help test-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+=======
+.PHONY: help test-store bench-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-real-clients test-real-clis clean web-browser
+>>>>>>> bbb88374 (store: run every command on a Postgres store that DEPUTY_STORE, the config or Deputy(store=…) names)
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -116,6 +120,9 @@ bench-web: $(READY) $(WEB)/.ready  ## figures of the web page with 1,000 live ru
 
 test-store: $(READY)  ## the whole conformance suite on Postgres, which the tests start (or DEPUTY_TEST_POSTGRES=postgres://…)
 	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/journal/postgres
+
+bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespan and CPU per turn; BENCH="--children 200"
+	@PYTHONPATH=. $(BIN)/python bench/store.py $(BENCH)
 
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
 	@$(BIN)/python bench/mcp_start.py

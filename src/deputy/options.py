@@ -48,6 +48,10 @@ def _is_path(value: object) -> bool:
     return value is None or (isinstance(value, str | Path) and bool(str(value)))
 
 
+def _is_store(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value.startswith(("postgres://", "postgresql://")))
+
+
 def _are_tools(value: object) -> bool:
     if not isinstance(value, list | tuple):
         return False
@@ -110,6 +114,8 @@ class DeputyOptions:
     """The folder that subagents see."""
     home: str | Path | None = field(default=None, metadata=_valid(_is_path, "give a path"))
     """The folder of the journal; None: DEPUTY_HOME, or the user's own."""
+    store: str | None = field(default=None, metadata=_valid(_is_store, "give 'postgres://USER@HOST/NAME', or None"))
+    """The address of the store that holds the journal; None: DEPUTY_STORE, the config, or a file in the home."""
     budget: Budget | None = field(default=None, metadata=_valid(_optional(Budget), "give a deputy.Budget"))
     """The most that each call may use."""
     policy: Policy | None = field(default=None, metadata=_valid(_optional(Policy), "give a deputy.Policy"))

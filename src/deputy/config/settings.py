@@ -82,6 +82,13 @@ class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether any process resumes the runs of a dead process, without `deputy resume`."""
 
 
+class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[store]`: where the journal is, if not in the home."""
+
+    url: str = ""
+    """`postgres://USER@HOST/NAME`."""
+
+
 class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[subtasks]`: time and depth of a chain of subtasks, and the default template."""
 
@@ -160,6 +167,7 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The user's own file: it is trusted, so it may name URLs and programs."""
 
     journal: JournalSettings = JournalSettings()
+    store: StoreSettings = StoreSettings()
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()

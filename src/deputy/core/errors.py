@@ -13,6 +13,7 @@ DeputyError                 every exception that Deputy raises on purpose
 │   ├── StorageTooNew       written by a newer version
 │   ├── StorageTooOld       the tables of a store are missing or too old
 │   ├── StorageBusy         another process kept it locked for too long
+│   │   └── StorageAway     the database was away for too long; its runs stay live
 │   └── StorageFailed       reading, writing or opening failed for another reason
 ├── NotAdmitted             a run started this process, and its limits do not allow the request
 ├── LeaseLost               another process has taken the run over; nothing was written
@@ -154,6 +155,12 @@ class StorageBusy(StorageError):
 
     retryable = True
     remedy = "End or continue the process that holds the lock (it may be stopped), then try again."
+
+
+class StorageAway(StorageBusy):
+    """The database of the store was away for longer than the patience. Its runs stay live."""
+
+    remedy = "Start the database, then run `deputy resume`: the runs are live, and nothing durable is lost."
 
 
 class StorageFailed(StorageError):

@@ -130,7 +130,8 @@ def prune_expired(
     if queries is not None:
         with queries:
             gone = queries.ended_owners()
-            _write_missing_transcripts(store.folder, queries)
+            if store.is_local:
+                _write_missing_transcripts(store.folder, queries)
         if gone:
             with store.writing() as writer:
                 writer.transact(lambda db: _each(db, "DELETE FROM owners WHERE owner = ?", gone))

@@ -143,4 +143,5 @@ _CODES = {
     "StorageGone": "STORAGE_GONE",
     "StorageTooNew": "STORAGE_TOO_NEW",
     "StorageBusy": "STORAGE_BUSY",
+    "StorageAway": "STORAGE_BUSY",
 }

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic
 
-from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun
+from deputy.core.errors import LeaseHeld, LeaseLost, StorageAway, StorageCorrupt, StorageError, UnknownRun
 from deputy.core.events import CANCEL, AdmissionRefused, Requested, Returned, RunOpened
 from deputy.core.outcome import Rejected
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
@@ -374,6 +374,10 @@ class RunSupervisor(Generic[L]):
     async def _stopped_by(self, trouble: StorageError, work: ActiveRun[L]) -> CompletedRun | None:
         """Handle a storage error of a run: leave it, retry it, or end it."""
         if self._leaving:
+            return None
+        if isinstance(trouble, StorageAway):
+            # The journal has waited long enough; the run stays live for a later resume.
+            await self._give_up(work.lease.run, trouble)
             return None
         if not self._is_retryable(work.lease.state, trouble):
             return await self._ended_by(trouble, work)

@@ -50,13 +50,24 @@ _COMMON = frozenset((
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of environment variables with a secret name, without values that repeat a word of the name."""
-    return tuple(
+    """The values of environment variables with a secret name, without values that repeat a word of the name.
+
+    Also the password in a variable that is an address.
+    """
+    named = (
         value
         for name, value in environ.items()
         if (is_secret_name(name) or words(name)[-1:] in (["key"], ["pat"], ["auth"]))
         and value.strip().lower() not in words(name)
     )
+    return (*named, *(password for value in environ.values() if (password := _password_in(value))))
+
+
+def _password_in(address: str) -> str:
+    """The password of `scheme://user:password@host`; empty if there is none."""
+    _, is_address, rest = address.partition("://")
+    login, is_login, _ = rest.partition("/")[0].rpartition("@") if is_address else ("", "", "")
+    return login.partition(":")[2] if is_login else ""
 
 
 def is_known_secret(value: str) -> bool:

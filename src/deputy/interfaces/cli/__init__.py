@@ -47,6 +47,7 @@ SECTIONS = {
         "export": "Write a run and its tree to a folder.",
         "pin": "Protect a run and its tree from pruning.",
         "prune": "Remove old runs with their transcripts and worktrees.",
+        "store": "Prepare or check the Postgres store of many machines.",
     },
     "Project tasks": {
         "task": "Add, list and change the numbered tasks of a project.",

@@ -25,6 +25,11 @@ _ENDED_OWNERS = (
     "SELECT owner FROM owners WHERE beat < clock_timestamp() - interval '1 day'"
     " AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.owner = owners.owner)"
 )
+_PROCESSES = (
+    "SELECT o.host, o.owner, o.version, l.held, extract(epoch FROM clock_timestamp() - o.beat)::float8 FROM owners o,"
+    " LATERAL (SELECT count(*) AS held FROM leases WHERE owner = o.owner) l"
+    " WHERE l.held > 0 OR o.beat > clock_timestamp() - interval '30 s' ORDER BY o.host, o.owner"
+)
 _PAUSE_SECONDS = 0.2
 
 
@@ -81,6 +86,19 @@ class PostgresQueries(SqlQueries):
             is_gone = silence is None or (is_silent and _is_of(owner, here) and has_ended(owner))
             found[run] = LeaseHolder(owner=owner, is_gone=is_gone, is_silent=is_silent and is_trusted)
         return found
+
+    def version(self) -> int:
+        """The version of the tables."""
+        return self._rows("SELECT version FROM schema_version")[0][0]
+
+    def totals(self) -> tuple[int, int, int]:
+        """The number of runs, of live ones, and the bytes of the database."""
+        query = "SELECT count(*), count(*) FILTER (WHERE is_live), pg_database_size(current_database()) FROM runs"
+        return self._rows(query)[0]
+
+    def processes(self) -> list[tuple[str, str, str, int, float]]:
+        """The processes with a heartbeat: host, process id, version, runs held, seconds of silence."""
+        return [(host, owner.split("/")[2], *rest) for host, owner, *rest in self._rows(_PROCESSES)]
 
     def cursor(self) -> Cursor:
         """The end up to which no further record can appear."""

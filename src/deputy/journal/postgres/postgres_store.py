@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_store import SqlTables
+    from deputy.journal.sqlite.connection import Fsync
 
     T = TypeVar("T")
 
@@ -24,14 +26,26 @@ if TYPE_CHECKING:
 class PostgresStore:
     """The schema `deputy` of a database."""
 
+    is_local = False
+
     def __init__(self, url: str, folder: Path) -> None:
         self.address = StoreAddress(url)
         self.folder = folder
         self.location = self.name = self.address.location
+        self.passwords = self.address.passwords
 
-    def queries(self) -> PostgresQueries | None:
+    def queries(self) -> PostgresQueries:
         """Open it for reading."""
         return PostgresQueries.open(self.address)
+
+    checked_queries = queries
+
+    def journal(self, *, fsync: Fsync, mask: Callable[[bytes], bytes]) -> SqlJournal:
+        """Open the journal of this process for writing; without `fsync` a commit does not wait for the disk."""
+        from deputy.journal.postgres.postgres_journal import PostgresJournal
+
+        settings = {"synchronous_commit": "off"} if fsync == "off" else None
+        return PostgresJournal(self.address, self.folder, mask=mask, settings=settings)
 
     @contextmanager
     def writing(self) -> Generator[PostgresStoreWriter]:

@@ -7,7 +7,7 @@ import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from deputy.core.errors import StorageBusy, StorageError
+from deputy.core.errors import StorageAway, StorageError
 from deputy.journal.clock import Clock
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import COLUMNS, NOW, PostgresTables, columns
@@ -161,11 +161,8 @@ class PostgresWriter(GroupWriter):
                 now = time.monotonic()
                 until = now + self._patience_seconds if until is None else until
                 if now >= until or self._is_abandoned:
-                    raise StorageBusy(
-                        self.location,
-                        f"it was away for {self._patience_seconds:g} s ({error})",
-                        "Start the database, then run `deputy resume`: the runs are live, and nothing durable is lost.",
-                    ) from error
+                    what = f"it was away for {self._patience_seconds:g} s ({error})"
+                    raise StorageAway(self.location, what) from error
             time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
             tries += 1
         if progress:

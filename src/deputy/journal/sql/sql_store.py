@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Moment
     from deputy.journal.sql.rows import LeaseRow, Row
+    from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_queries import SqlQueries
+    from deputy.journal.sqlite.connection import Fsync
 
     T = TypeVar("T")
 
@@ -98,8 +100,26 @@ class SqlStore(Protocol):
         """What tells this store from others."""
         ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine uses it."""
+        ...
+
+    @property
+    def passwords(self) -> tuple[str, ...]:
+        """The secrets in its address."""
+        ...
+
+    def journal(self, *, fsync: Fsync, mask: Callable[[bytes], bytes]) -> SqlJournal:
+        """Open the journal of this process for writing; blocks until it is reached."""
+        ...
+
     def queries(self) -> SqlQueries | None:
         """Open it for reading; None when there is no journal."""
+        ...
+
+    def checked_queries(self) -> SqlQueries | None:
+        """The same after a check of the tables that list runs; raises StorageCorrupt when one is damaged."""
         ...
 
     def writing(self) -> AbstractContextManager[StoreWriter]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_store import SqlTables
+    from deputy.journal.sqlite.connection import Fsync
 
     T = TypeVar("T")
 
@@ -27,6 +29,9 @@ _LONG_LOG = 16 << 20
 
 class SqliteStore:
     """The journal file of a home."""
+
+    is_local = True
+    passwords: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,6 +42,16 @@ class SqliteStore:
     def queries(self) -> SqliteQueries | None:
         """Open it for reading; None when there is no journal."""
         return SqliteQueries.open(self.folder)
+
+    def checked_queries(self) -> SqliteQueries | None:
+        """The same after a check of the tables that list runs."""
+        return SqliteQueries.open_any(self.folder)
+
+    def journal(self, *, fsync: Fsync, mask: Callable[[bytes], bytes]) -> SqlJournal:
+        """Open the journal of this process for writing."""
+        from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+
+        return SqliteJournal(self.folder, fsync=fsync, mask=mask)
 
     @contextmanager
     def writing(self) -> Generator[SqliteStoreWriter]:

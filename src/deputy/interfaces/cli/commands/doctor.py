@@ -139,7 +139,12 @@ def _lines(check: DoctorCheck) -> Iterator[str]:
 
 def _checks(models: ModelFactory, looked: _Looked) -> Iterator[DoctorCheck]:
     yield DoctorCheck("deputy", "ok", f"{__version__} on Python {sys.version.split()[0]}")
-    yield _home()
+    from deputy.stores import store_url
+
+    has_store = bool(store_url())
+    yield _home(has_store=has_store)
+    if has_store:
+        yield _store()
     yield _ripgrep()
     yield from _sandbox()
     yield from _keys(models, looked)
@@ -164,7 +169,19 @@ def _settings() -> DoctorCheck:
     return DoctorCheck("settings", "ok", "deputy.toml and config.toml have no mistakes (or do not exist)")
 
 
-def _home() -> DoctorCheck:
+def _store() -> DoctorCheck:
+    """Whether the Postgres store is reached, and its records are whole."""
+    from deputy.journal.home import home_path
+    from deputy.stores import read_store
+
+    try:
+        report = read_store(home_path())
+    except StorageError as error:
+        return DoctorCheck("store", "bad", f"{error.path}: {error.what}", error.remedy)
+    return DoctorCheck("store", "ok", f"{report.location} ({counted(report.live, 'live run')})")
+
+
+def _home(*, has_store: bool) -> DoctorCheck:
     from deputy.interfaces.cli.console import kill_orphaned
     from deputy.journal.home import check_home, home_path
     from deputy.stores import open_queries
@@ -176,9 +193,9 @@ def _home() -> DoctorCheck:
         _probe(path)
         if (problem := _in_the_way(path) or _low_on_space(path)) is not None:
             return problem
-        queries = open_queries(path)
+        queries = None if has_store else open_queries(path)
         if queries is None:
-            return DoctorCheck("home", "ok", f"{path} (no runs yet)")
+            return DoctorCheck("home", "ok", str(path) if has_store else f"{path} (no runs yet)")
         with queries:
             incomplete = _examine(queries)
             kill_orphaned(queries)

@@ -1,0 +1,81 @@
+"""`deputy store migrate` and `deputy store status`: the Postgres store of many machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.core.errors import Unquoted, UsageError
+from deputy.interfaces.cli.console import Console, counted, with_console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.stores import StoreReport
+
+
+@click.group(epilog="\b\nExamples:\n  DEPUTY_STORE=postgres://me@db/deputy deputy store migrate\n  deputy store status")
+def command() -> None:
+    """Prepare or check the Postgres store of many machines.
+
+    DEPUTY_STORE, or `url` in the table [store] of your config, names it. Without one, the journal is a file in your
+    home, and nothing is to do.
+    """
+
+
+@command.command()
+@with_console()
+def migrate(console: Console) -> None:
+    """Create the tables, or bring them to this version; also after a restore from a backup."""
+    from deputy.stores import migrate_store
+
+    location, before, after = migrate_store(_home())
+    done = "They were so already." if before == after else "Every machine can use them now."
+    form = {"store": location, "version_before": before, "version": after}
+    console.show(form, f"{location}: the tables have version {after}. {done}")
+
+
+@command.command()
+@with_console()
+def status(console: Console) -> None:
+    """Show the store, its tables, and the processes that hold runs."""
+    from deputy.stores import read_store
+
+    report = read_store(_home())
+    console.show(_form(report), _lines(report))
+
+
+def _home() -> Any:
+    from deputy.journal.home import home_path
+    from deputy.stores import store_url
+
+    if not store_url():
+        raise UsageError(
+            "store", Unquoted("none; the journal is a file in your home"), "set DEPUTY_STORE=postgres://USER@HOST/NAME"
+        )
+    return home_path()
+
+
+def _form(report: StoreReport) -> dict[str, Any]:
+    return {
+        "store": report.location,
+        "version": report.version,
+        "known_version": report.known_version,
+        "live_runs": report.live,
+        "runs": report.runs,
+        "size_bytes": report.size,
+        "processes": [one._asdict() for one in report.processes],
+    }
+
+
+def _lines(report: StoreReport) -> Iterator[str]:
+    yield f"store      {report.location}"
+    yield f"tables     version {report.version}; this Deputy knows up to {report.known_version}"
+    yield f"runs       {report.runs}, {report.live} of them live; {report.size / 1e6:.1f} MB"
+    if not report.processes:
+        yield "processes  none holds a run"
+    for at, one in enumerate(report.processes):
+        name = "processes" if at == 0 else ""
+        seen = f"heartbeat {one.silent_seconds:.0f} s ago"
+        yield f"{name:<9}  {one.host} process {one.pid}: {counted(one.held, 'run')}, {seen}, version {one.version}"

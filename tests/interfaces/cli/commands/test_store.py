@@ -1,0 +1,147 @@
+"""Commands on a Postgres store: every one from any machine, and clear errors when it cannot be used."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.command_house import CommandHouse, until
+from tests.support.mcp_clients import Wire
+from tests.support.postgres import administer, emptied_database, empty_database, fresh_database
+
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+NEW = "its tables have version 9, and this Deputy knows versions up to 1. Upgrade Deputy on this machine."
+
+
+class Machine:
+    """A machine of its own: another home, the same store."""
+
+    def __init__(self, house: CommandHouse, name: str, url: str) -> None:
+        self._house = house
+        self.env = {"DEPUTY_HOME": str(house.home.parent / name), "DEPUTY_STORE": url}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self._house.run(*arguments, **self.env)
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+
+def test_every_command_works_from_another_machine(house: CommandHouse, tmp_path: Path) -> None:
+    url = emptied_database()
+    here, there = Machine(house, "here", url), Machine(house, "there", url)
+    (house.workspace / "prices.py").write_text("def price(): return 1\n")
+    done = here.run("delegate", "--yes", "[look] where is price computed?", "--json")
+    assert done.returncode == 0, done.stderr
+    assert not (house.home.parent / "here" / "journal.db").exists()
+    root, below = (one["session_id"] for one in listed(there))
+    assert "✓ completed" in there.run("show", root).stdout
+    assert there.run("export", root, "--to", str(tmp_path / "out")).returncode == 0
+    assert "where is price computed?" in there.run("transcript", below).stdout
+    assert there.run("pin", root).returncode == 0
+    assert "Removed 0 runs" in here.run("prune", "--older-than", "0s").stderr
+    assert there.run("pin", "--off", root).returncode == 0
+    assert "Removed 2 runs in 1 tree" in there.run("prune", "--older-than", "0s").stderr
+    assert listed(here) == []
+    assert here.json("store", "status")["runs"] == 0
+
+
+def test_an_approval_reaches_the_machine_that_waits_for_it(house: CommandHouse) -> None:
+    url = emptied_database()
+    here, there = Machine(house, "here", url), Machine(house, "there", url)
+    write = {"name": "Write", "arguments": {"content": "made\n", "path": "new.txt"}}
+    script = house.script("m", {"turns": [{"calls": [write]}, {"text": "Done."}]})
+    terminal = house.terminal("run", "do it", "--model", script, **here.env)
+    terminal.until("Go ahead?")
+    waiting = until(lambda: [one for one in listed(there) if one["status"] == "waiting"])
+    run = waiting[0]["session_id"]
+    digest = there.json("approve", run)["digest"]
+    assert there.run("approve", run, "--digest", digest).returncode == 0
+    assert terminal.end() == 0
+    assert (house.workspace / "new.txt").read_text() == "made\n"
+
+
+def listed(machine: Machine) -> list[dict[str, Any]]:
+    return machine.json("ps", "--all")["delegations"]
+
+
+def test_mcp_reads_the_store(house: CommandHouse) -> None:
+    url = emptied_database()
+    here, there = Machine(house, "here", url), Machine(house, "there", url)
+    assert here.run("delegate", "--yes", "[look] what is here?").returncode == 0
+    root = next(one["session_id"] for one in listed(there) if not one["parent"])
+    house.env |= there.env
+    with Wire(house) as wire:
+        wire.shake_hands()
+        answer = wire.answer(wire.call("DelegateStatus", {"session_id": root}))
+    assert answer["result"]["structuredContent"]["status"] == "completed"
+
+
+def test_migrate_prepares_an_empty_database_once(house: CommandHouse) -> None:
+    machine = Machine(house, "here", empty_database())
+    assert "it has no tables of Deputy yet. Run `deputy store migrate`." in machine.run("ps").stderr
+    assert machine.run("delegate", "--yes", "[look] what is here?").returncode != 0
+    assert machine.json("store", "migrate")["version_before"] == 0
+    again = machine.run("store", "migrate")
+    assert "They were so already." in again.stdout
+    assert machine.run("ps").returncode == 0
+
+
+def test_a_store_that_cannot_be_used_says_what_to_do(house: CommandHouse) -> None:
+    def said(url: str, *command: str) -> str:
+        done = Machine(house, "here", url).run(*(command or ("ps",)))
+        assert done.returncode not in (0, 70), done.stderr
+        assert "hunter2hunter2" not in done.stderr + done.stdout
+        return " ".join(done.stderr.split())
+
+    away = said("postgres://me:hunter2hunter2@127.0.0.1:9/x")
+    assert away.startswith("deputy: postgres://me@127.0.0.1:9/x: cannot reach it")
+    assert "Start the server, or check host, port and network" in away
+    assert "give postgres://…" in said("mysql://me:hunter2hunter2@127.0.0.1/x")
+    newer = fresh_database()
+    with closing(PostgresSession(StoreAddress(newer))) as session:
+        session.run("UPDATE schema_version SET version = 9, oldest = 9")
+    assert NEW in said(newer)
+    assert NEW in said(newer, "store", "migrate")
+    assert NEW in said(newer, "delegate", "--yes", "[look] what is here?")
+
+
+def test_a_role_with_the_documented_rights_works(house: CommandHouse) -> None:
+    url = fresh_database()
+    name = f"worker_{StoreAddress(url).database}"
+    administer(f"CREATE ROLE {name} LOGIN")
+    with closing(PostgresSession(StoreAddress(url))) as session:
+        session.run(f"GRANT USAGE ON SCHEMA deputy TO {name}")
+        session.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deputy TO {name}")
+    machine = Machine(house, "here", url.replace("postgres@", f"{name}@"))
+    done = machine.run("delegate", "--yes", "[look] what is here?")
+    assert done.returncode == 0, done.stderr
+    assert machine.json("store", "status")["runs"] == 2
+    assert "Removed 2 runs" in machine.run("prune", "--older-than", "0s").stderr
+
+
+@pytest.mark.parametrize("command", [("delegate", "--yes", "[look] what is here?"), ("store", "migrate")])
+def test_a_role_that_may_only_read_is_refused(house: CommandHouse, command: tuple[str, ...]) -> None:
+    is_made = command[0] == "delegate"
+    url = fresh_database() if is_made else empty_database()
+    name = f"reader_{StoreAddress(url).database}"
+    administer(f"CREATE ROLE {name} LOGIN")
+    if is_made:
+        with closing(PostgresSession(StoreAddress(url))) as session:
+            session.run(f"GRANT USAGE ON SCHEMA deputy TO {name}")
+            session.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA deputy TO {name}")
+    machine = Machine(house, "here", url.replace("postgres@", f"{name}@"))
+    done = machine.run(*command)
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert f"the role '{name}' lacks a right" in said
+    assert "Grant it, or use another role: docs/cluster.md." in said
+    # Reading works, and there is nothing to read.
+    assert not is_made or listed(machine) == []

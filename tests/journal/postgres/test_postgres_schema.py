@@ -1,0 +1,59 @@
+"""Migrations of the Postgres store: one at a time, repeatable, and after a restore."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+from tests.support.postgres import empty_database, fresh_database
+
+from deputy.core.errors import StorageDenied, StorageTooNew, StorageTooOld
+from deputy.journal.postgres import postgres_schema
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
+
+
+def test_two_machines_that_migrate_at_once_make_the_tables_once() -> None:
+    address = StoreAddress(empty_database())
+
+    def migrate() -> object:
+        with closing(PostgresSession(address)) as session:
+            return postgres_schema.migrate(session)
+
+    with ThreadPoolExecutor(2) as pool:
+        before = [one.result() for one in [pool.submit(migrate), pool.submit(migrate)]]
+    assert sorted(before, key=str) == [None, (1, 1)] or sorted(before, key=str) == [(1, 1), None]
+
+
+def test_tables_of_another_version_are_refused() -> None:
+    with closing(PostgresSession(StoreAddress(fresh_database()))) as session:
+        postgres_schema.check(session)
+        session.run("UPDATE schema_version SET version = 9, oldest = 1")
+        # A newer version that older programs can still use.
+        postgres_schema.check(session)
+        session.run("UPDATE schema_version SET oldest = 9")
+        with pytest.raises(StorageTooNew, match="version 9"):
+            postgres_schema.check(session)
+        session.run("UPDATE schema_version SET version = 0, oldest = 0")
+        with pytest.raises(StorageTooOld, match="Run `deputy store migrate`"):
+            postgres_schema.check(session)
+
+
+def test_a_restored_database_is_used_only_after_its_positions_were_set_anew() -> None:
+    with closing(PostgresSession(StoreAddress(fresh_database()))) as session:
+        # Transaction ids of the database that was backed up, which this one has not reached.
+        session.run("INSERT INTO events VALUES ((1::bigint << 42), 'r', 1, 'k', 0, 0, 'noted', '', '')")
+        (number,) = session.fetch("SELECT number FROM generation")[0]
+        with pytest.raises(StorageTooOld, match="restored from a backup"):
+            postgres_schema.check(session)
+        postgres_schema.migrate(session)
+        postgres_schema.check(session)
+        assert session.fetch("SELECT number FROM generation") == [(number + 1,)]
+
+
+def test_a_wrong_password_is_an_error_that_names_it() -> None:
+    refused = driver().InvalidPasswordError('password authentication failed for user "me"')
+    error = storage_error(StoreAddress("postgres://me:wrong-horse@db/x"), refused)
+    assert isinstance(error, StorageDenied)
+    assert "the server refused the user or the password" in str(error)
+    assert "wrong-horse" not in str(error)
