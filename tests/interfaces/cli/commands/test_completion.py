@@ -71,12 +71,14 @@ def test_bash_completes_commands_options_runs_agents_and_models(house, env):
 
 def test_fish_completes_with_descriptions(house, env):
     script = 'deputy completion fish | source; complete -C "deputy show whe"; complete -C "deputy ask --model opus-4.1"'
+    script += '; complete -C "deputy connec"'
     run = subprocess.run(
         [shell("fish"), "--no-config", "-c", script], env=env, cwd=house.workspace, capture_output=True, text=True
     )
     label, *models = run.stdout.splitlines()
     assert label.startswith("where-light\tcompleted ")
     assert models[0].split("\t")[0] == "opus-4.1"
+    assert models[-1] == "connect\tMake Deputy's tools known to Claude Code, Codex, opencode or Gemini."
 
 
 def test_zsh_completes_a_label_at_a_terminal(house, env):

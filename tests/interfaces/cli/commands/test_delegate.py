@@ -485,12 +485,13 @@ def test_wrong_settings_are_reported_before_anything_is_done(house):
 
 
 @pytest.mark.rule("context.files")
-def test_a_file_of_a_task_that_will_be_missing_is_reported_before_the_call_is_approved(house):
-    tasks = json.dumps([{"label": "a", "prompt": "x", "context": ["their.txt"]}])
-    run = house.run("delegate", "--tasks", "-", "--model", "offline:scout", stdin=tasks)
-    first, *_ = run.stderr.splitlines()
-    assert first == "deputy: warning: the context file their.txt is not included: their.txt does not exist."
-    assert "  task 1 context: their.txt: not included: their.txt does not exist." in run.stderr.splitlines()
+def test_a_file_of_a_task_in_a_tasks_file_that_does_not_exist_stops_before_anything_is_spent(house):
+    (house.workspace / "there.txt").write_text("x")
+    tasks = [{"label": name, "prompt": "x", "context": [f"{name}.txt"]} for name in ("there", "their")]
+    run = house.run("delegate", "--tasks", "-", "--yes", "--model", "offline:scout", stdin=json.dumps(tasks))
+    found = "deputy: tasks[1].context: found 'their.txt'; their.txt does not exist. Name a file of the workspace\n"
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", found)
+    assert not house.home.exists()
 
 
 @pytest.mark.parametrize("command", [("delegate", "--yes"), ("ask",)])

@@ -81,4 +81,6 @@ def command(console: Console, shell: str) -> None:
         raise TypeError(f"click has no completion for {shell}")
     # Not the `source` of bash, which starts bash to look at its version.
     script = ShellComplete.source(kind(deputy, {}, "deputy", COMPLETE_VARIABLE))
+    # click's script for fish ends labels and descriptions at their first comma.
+    script = script.replace('string split ","', 'string split --max 1 ","')
     console.show({"shell": shell, "script": script}, script.rstrip("\n"))

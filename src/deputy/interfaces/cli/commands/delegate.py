@@ -136,6 +136,8 @@ def command(
     call = read_call(arguments, limits)
     if not isinstance(call, DelegateCall):
         raise BadFields([(problem.field, problem.message) for problem in call])
+    for index, task in enumerate(call.tasks):
+        check_context(task.context, str(options.workspace), field=f"tasks[{index}].context")
     if limits is not None and len(call.tasks) > MAX_TASKS and not console.as_json:
         at_once = min(call.concurrency, len(call.tasks))
         most = f"{limits.tasks} tasks, {limits.concurrency} at once"
@@ -258,14 +260,14 @@ def _limited(task: Task, options: RunOptions) -> Task:
     )
 
 
-def check_context(paths: Sequence[str], workspace: str) -> None:
-    """Refuse files of --context that cannot be read, before anything is opened or spent."""
+def check_context(paths: Sequence[str], workspace: str, *, field: str = "--context") -> None:
+    """Refuse context files that cannot be read, before anything is opened or spent."""
     for path, problem in _unreadable(paths, workspace):
-        raise UsageError("--context", path, f"{problem} Name a file of the workspace")
+        raise UsageError(field, path, f"{problem} Name a file of the workspace")
 
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
-    """Warn before the approval about context files of a tasks file that cannot be read."""
+    """Warn before the approval about context files of a request in a text that cannot be read."""
     for path, problem in _unreadable([path for task in call.tasks for path in task.context], workspace):
         warn(f"warning: the context file {path} is not included: {problem}")
 
