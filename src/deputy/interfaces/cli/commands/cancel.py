@@ -48,6 +48,9 @@ async def _cancel(console: Console, run: str, stop: asyncio.Event) -> int:
     async with Deputy(approval="refuse") as deputy:
         state = await deputy.state(run)
         is_stopped = await deputy.cancel(run)
+        if not is_stopped and not state.is_live and not console.as_json:
+            warn(f"{run} had already ended: {state.status}. Its page: deputy show {run}")
+            return NOTHING_FOUND
         try:
             async with timeout(_PATIENCE_SECONDS):
                 outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
