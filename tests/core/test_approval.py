@@ -84,6 +84,26 @@ def test_a_call_of_tasks_holds_all_that_each_subagent_gets_and_may_do():
 
 
 @pytest.mark.rule("approve.exact")
+def test_what_all_tasks_have_in_common_is_shown_once_and_each_prompt_whole() -> None:
+    asked = request(task(), task(label="two", timeout=9.0), task(label="three"))
+    assert [(part.name, part.text) for part in asked.parts] == [
+        ("tasks", "one, two, three"),
+        ("all tasks model", "acme:m"),
+        ("all tasks tools", "read-only"),
+        ("task 1 label", "one"),
+        ("task 1 prompt", "Look around."),
+        ("task 1 limits", "no time limit, 4,096 tokens of output"),
+        ("task 2 label", "two"),
+        ("task 2 prompt", "Look around."),
+        ("task 2 limits", "at most 9 s, 4,096 tokens of output"),
+        ("task 3 label", "three"),
+        ("task 3 prompt", "Look around."),
+        ("task 3 limits", "no time limit, 4,096 tokens of output"),
+        ("at once", "2 of 3"),
+    ]
+
+
+@pytest.mark.rule("approve.exact")
 @pytest.mark.parametrize(
     ("tools", "isolation", "grant", "works"),
     [

@@ -161,11 +161,18 @@ def spawn_request(
     grant: Grant | None = None,
 ) -> ApprovalRequest:
     """The approval request for a call: every prompt and every permission of its tasks, within the caller's grant."""
-    parts = [
-        part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files, grant or Grant())
-    ]
+    fields = [_task_fields(task, model, files, grant or Grant()) for task in tasks]
+    parts: list[ApprovalPart] = []
+    common: dict[str, str] = {}
     if len(tasks) > 1:
-        parts.insert(0, ApprovalPart(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
+        shared = [name for name in fields[0] if name not in ("label", "prompt") and fields[0][name]]
+        common = {name: fields[0][name] for name in shared if len({each[name] for each in fields}) == 1}
+        parts.append(ApprovalPart(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
+        parts += [ApprovalPart(name=f"all tasks {name}", text=whole_text(text)) for name, text in common.items()]
+    for number, each in enumerate(fields, 1):
+        own = ((name, text) for name, text in each.items() if text and name not in common)
+        parts += [ApprovalPart(name=f"task {number} {name}", text=whole_text(text)) for name, text in own]
+    if len(tasks) > 1:
         parts.append(ApprovalPart(name="at once", text=f"{min(concurrency, len(tasks))} of {len(tasks)}"))
     parts += more
     risks = [tools_risk(task.tools) for task in tasks]
@@ -203,22 +210,22 @@ def resume_request(
     return ApprovalRequest(tool="resume", title="Resume a finished run", parts=parts, risk=risk, call=call)
 
 
-def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest], grant: Grant) -> list[ApprovalPart]:
-    fields = [
-        ("label", task.label),
-        ("prompt", task.prompt),
-        ("context", _context_text(task, files)),
-        ("model", task.model or model),
-        ("agent", _agent_text(task)),
-        ("tools", ", ".join(task.tools) if task.tools is not None else "read-only"),
-        ("without asking", _without_asking_text(task)),
-        ("works", _place_text(task, grant)),
-        ("limits", _limits_text(task)),
-        ("returns", "" if task.return_format == "text" else task.return_format),
-        ("schema", "" if task.schema is None else value_text(task.schema)),
-        ("if no subagent is available", task.degradation),
-    ]
-    return [ApprovalPart(name=f"task {index + 1} {name}", text=whole_text(text)) for name, text in fields if text]
+def _task_fields(task: Task, model: str, files: Sequence[FileDigest], grant: Grant) -> dict[str, str]:
+    """What is shown of a task; empty fields are not."""
+    return {
+        "label": task.label,
+        "prompt": task.prompt,
+        "context": _context_text(task, files),
+        "model": task.model or model,
+        "agent": _agent_text(task),
+        "tools": ", ".join(task.tools) if task.tools is not None else "read-only",
+        "without asking": _without_asking_text(task),
+        "works": _place_text(task, grant),
+        "limits": _limits_text(task),
+        "returns": "" if task.return_format == "text" else task.return_format,
+        "schema": "" if task.schema is None else value_text(task.schema),
+        "if no subagent is available": task.degradation,
+    }
 
 
 def _agent_text(task: Task) -> str:

@@ -322,7 +322,7 @@ def test_without_a_person_to_ask_it_is_refused_and_nothing_is_spent(house):
         "  cost: unlimited (set a budget to limit it)",
     ]
     assert "  task 1 prompt: use it" in shown
-    assert f"  task 2 model: {MODEL}" in shown
+    assert f"  all tasks model: {MODEL}" in shown
     assert shown[-1].endswith("no terminal to ask at; pass --yes to approve")
 
 
