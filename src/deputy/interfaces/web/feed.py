@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.queries import Queries
     from deputy.interfaces.web.jobs import Jobs
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.1
 BEAT_SECONDS = 5.0
 _REOPEN_SECONDS = 2.0
 _MOST_UNREAD = 2000

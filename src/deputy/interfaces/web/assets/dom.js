@@ -10,7 +10,10 @@ const UNSEEN = new RegExp(HIDDEN, 'gu');
 const DOUBTFUL = new RegExp(String.raw`${HIDDEN}|(?<![^\x00-\x7f\p{sc=Zinh}\p{Cf}])(?!\p{sc=Zinh})[\p{Mn}\p{Me}]+`, 'gu');
 
 /** A text without invisible characters. */
-export const plain = (text) => String(text ?? '').replace(UNSEEN, '');
+export function plain(text) {
+  const shown = String(text ?? '');
+  return /^[ -~]*$/.test(shown) ? shown : shown.replace(UNSEEN, '');
+}
 
 /** An element: h('p.quiet', {onclick: act}, 'text', child); the attributes may be left out. */
 export function h(name, ...parts) {
