@@ -65,6 +65,27 @@ def test_an_approval_shows_every_character_that_cannot_be_seen(every):
     assert escaped_invisible("naïve 日本語 ls -l | wc") == "naïve 日本語 ls -l | wc"
 
 
+BLANK_NAMES = (
+    *(" JOINER", "HANGUL FILLER", "JUNGSEONG FILLER", "CHOSEONG FILLER", "SCRIPT FILLER"),
+    *("VARIATION SELECTOR", "INVISIBLE", "PATTERN BLANK", "FULL BLANK", "HALF BLANK"),
+)
+
+
+@pytest.mark.rule("text.visible")
+def test_an_approval_shows_every_character_whose_name_says_that_it_is_blank():
+    blank = [letter for letter in EVERY if any(word in unicodedata.name(letter, "") for word in BLANK_NAMES)]
+    marks = [letter for letter in EVERY if unicodedata.category(letter) in ("Mn", "Me")]
+    assert {"\u2d7f", "\U0001107f"} < set(blank)
+    for letter in blank:
+        assert letter not in escaped_invisible(f"a{letter}b"), unicodedata.name(letter)
+        assert letter not in escaped_invisible(f"ⴰ{letter}ⴰ"), unicodedata.name(letter)
+    # A mark is seen where its script is written; an accent is seen on any letter.
+    kept = [mark for mark in marks if mark in escaped_invisible(f"a\u0301{mark}{mark}b")]
+    assert all(unicodedata.name(mark).startswith("COMBINING ") for mark in kept)
+    for word in ("e\u0301", "ខ្មែរ", "မြန်မာ", "हिन्दी", "שָׁלוֹם", "தமிழ்"):
+        assert escaped_invisible(word) == word
+
+
 @pytest.mark.rule("text.visible")
 def test_data_is_plain_however_deep_a_text_lies_in_it():
     assert plain_data({"a\u200b": ["\u202eb", {"c": "\x1b[1md"}], "n": 1, "t": None}) == {

@@ -19,10 +19,10 @@ _FORMATS = (
 _JOINERS = r"\u200c\u200d"
 _SEPARATORS = r"\u2028\u2029"
 _BLANKS = (
-    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00013441\U00013442\U00016fe4\U0001d159"
-    r"\U000e0100-\U000e01ef"
+    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\U0001107f\U00013441\U00013442"
+    r"\U00016fe4\U0001d159\U000e0100-\U000e01ef"
 )
-"""Fillers, blank signs and variation selectors: printable by category, but invisible."""
+"""Fillers, blank signs, joiners of one script and variation selectors: printable by category, but invisible."""
 
 UNSEEN = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_FORMATS}{_SEPARATORS}{_BLANKS}{_JOINERS}]"
 """A pattern of one invisible character; line ends and tabs are visible."""
@@ -41,11 +41,33 @@ def without_blanks(text: str) -> str:
 
 
 def escaped_invisible(text: str) -> str:
-    r"""The text with every invisible character escaped (`\u202e`), for approvals; line ends and tabs stay."""
+    r"""The text with every invisible character escaped (`\u202e`), for approvals; line ends and tabs stay.
+
+    Also a mark of one script after an ASCII character, which many fonts do not show; accents stay.
+    """
     if text.isascii() and text.isprintable():
         return text
-    shown = "".join(letter if letter.isprintable() or letter in "\n\t" else escape(letter) for letter in text)
-    return _blank().sub(lambda found: escape(found[0]), shown)
+    letters = set(text) - {"\n", "\t"}
+    hidden = {letter for letter in letters if not letter.isprintable() or _blank().match(letter)}
+    shown = _with_bare_marks_escaped(text, letters - hidden, hidden)
+    return shown.translate({ord(letter): escape(letter) for letter in hidden})
+
+
+def _with_bare_marks_escaped(text: str, letters: set[str], hidden: set[str]) -> str:
+    from unicodedata import category, name
+
+    marks = {letter for letter in letters if not letter.isascii() and category(letter) in ("Mn", "Me")}
+    accents = {letter for letter in marks if name(letter).startswith("COMBINING ")}
+    marks -= accents
+    if not marks:
+        return text
+    shown: list[str] = []
+    is_bare, between = True, marks | accents | hidden
+    for letter in text:
+        shown.append(escape(letter) if is_bare and letter in marks else letter)
+        if letter not in between:
+            is_bare = letter.isascii()
+    return "".join(shown)
 
 
 def visible_json(value: Any, *, indent: int = 0) -> bytes:
