@@ -252,7 +252,9 @@ def _find_named(text: str, at: int) -> Found | None:
     """The value beside a name: `name=value`, `name: value`, `"name": "value"`, a header, an option."""
     start, end = _name_at(text, at)
     full = text[start:end].rpartition(".")[2]
-    name = full.lstrip("-")
+    # Before an option, grep prints the number of the line and a hyphen.
+    option = compiled(r"(?:[\w-]{0,64}[0-9]-)?--+(?=[^-])").match(full)
+    name = full[option.end() :] if option else full.lstrip("-")
     kind = words(name)[-1] if words(name) else ""
     # A variable has no hyphen: what is before one is the place of the line, as grep prints it.
     variable = name.rpartition("-")[2]
@@ -261,7 +263,9 @@ def _find_named(text: str, at: int) -> Found | None:
         return None
     is_header = kind in ("cookie", "authorization")
     sign = gap = compiled(_CLOSE + (_ASSIGNMENT if is_header else f"(?:{_ANNOTATION}|{_ASSIGNMENT})")).match(text, end)
-    if full.startswith("--") and (sign is None or sign["sign"] != "="):
+    # A header after two hyphens is one; another option with a colon is prose about it, if it has no quotes.
+    is_named = sign is not None and (sign["sign"] == "=" or sign["close"] or (is_header and not sign["before"]))
+    if option and not is_named:
         gap = compiled(rf"[ \t]{{1,4}}|{_NEXT_ITEM}").match(text, end)
     elif sign is None and (is_header or "-" in name):
         gap = compiled(_NEXT_ITEM).match(text, end)
