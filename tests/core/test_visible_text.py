@@ -72,9 +72,9 @@ BLANK_NAMES = (
 
 
 @pytest.mark.rule("text.visible")
-def test_an_approval_shows_every_character_whose_name_says_that_it_is_blank():
-    blank = [letter for letter in EVERY if any(word in unicodedata.name(letter, "") for word in BLANK_NAMES)]
-    marks = [letter for letter in EVERY if unicodedata.category(letter) in ("Mn", "Me")]
+def test_an_approval_shows_every_character_whose_name_says_that_it_is_blank(every):
+    blank = [letter for letter in every if any(word in unicodedata.name(letter, "") for word in BLANK_NAMES)]
+    marks = [letter for letter in every if unicodedata.category(letter) in ("Mn", "Me")]
     assert {"\u2d7f", "\U0001107f"} < set(blank)
     for letter in blank:
         assert letter not in escaped_invisible(f"a{letter}b"), unicodedata.name(letter)

@@ -133,6 +133,20 @@ def test_bad_calls_run_nothing(root, run, call, workspace):
     assert not list(root.iterdir())
 
 
+def test_a_command_runs_only_in_the_directory_that_was_approved(root, run):
+    (root / "d").mkdir()
+    approved = asyncio.run(run.preview({"command": "touch ran", "path": "d"}))
+    (root / "d").rename(root / "old")
+    (root / "d").mkdir()
+    context = ToolContext(call_id="call-1", base=approved.base)
+    refused = asyncio.run(run.run({"command": "touch ran", "path": "d"}, context))
+    assert "another directory than the approved one; nothing was run" in refused.text
+    (root / "d").rmdir()
+    (root / "old").rename(root / "d")
+    assert not asyncio.run(run.run({"command": "touch ran", "path": "d"}, context)).is_error
+    assert [path.relative_to(root).as_posix() for path in root.rglob("ran")] == ["d/ran"]
+
+
 def test_an_id_that_a_model_made_up_cannot_break_the_tag(workspace):
     context = ToolContext(call_id="\0=\ud800é\n/../x" + "y" * 10_000)
     done = asyncio.run(run_tool(workspace, ENVIRONMENT).run({"command": "echo $DEPUTY_CALL"}, context))

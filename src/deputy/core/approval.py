@@ -36,6 +36,8 @@ class FileDigest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str = ""
     bytes: int = 0
     problem: str = ""
+    identity: str = ""
+    """Of a folder: its device and number."""
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):

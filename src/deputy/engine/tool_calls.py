@@ -85,6 +85,8 @@ async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) 
     flow_tool = agent.flow_tools.get(call.name)
     if flow_tool is None and (masked := _masked_key(agent, call)):
         return _read(await run.record(key, _ended(_refusal(call, _MASKED.format(name=masked)))))
+    if flow_tool is None and (refusal := _impossible(agent, call)):
+        return _read(await run.record(key, _ended(_refusal(call, refusal))))
     approved = _UNASKED if flow_tool is not None else await _approved(run, agent, key, call)
     if approved is None:
         return _read(await run.record(key, _ended(_refusal(call, _REFUSED))))
@@ -133,6 +135,14 @@ async def call_tool(agent: AgentContext, call: ToolCall, context: ToolContext, s
 
 
 _UNASKED = Preview(parts=())
+
+
+def _impossible(agent: AgentContext, call: ToolCall) -> str:
+    """Why a call that a person would approve can never run; a person is not asked about it."""
+    tool = agent.tools.find(call.name)
+    if tool is None or not tool.traits.needs_approval or not isinstance(tool, PreviewedTool):
+        return ""
+    return tool.refusal(with_defaults(call) if agent.is_compact else call.arguments)
 
 
 async def _approved(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> Preview | None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LIMIT_SECONDS = 120
 _MOST_SECONDS = 3600
+_MOST_BYTES = 100_000
+"""Of a command; Linux starts none with an argument of more than 128 kB."""
 _GRACE_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
 """How long to wait for the last output after the command has ended."""
@@ -53,14 +55,22 @@ def run_tool(
     passed_on = scrubbed(environment)
     sandbox = Sandbox(workspace, environment) if is_sandboxed else None
 
-    async def execute(arguments: _RunArguments, context: ToolContext) -> ToolOutput:
+    def check(arguments: _RunArguments) -> None:
         if not workspace.is_whole:
             raise ToolError("A command cannot be limited to paths, so Run needs the whole workspace; nothing was run.")
         if "\0" in arguments.command:
             raise ToolError("A command must not contain a NUL character; nothing was run.")
+        if len(arguments.command.encode()) > _MOST_BYTES:
+            raise ToolError(
+                f"The command has more than {_MOST_BYTES:,} bytes; nothing was run. Write the text to a file first."
+            )
+        if arguments.seconds is not None and arguments.seconds > limit_seconds:
+            raise ToolError(
+                f"seconds: {arguments.seconds:g} is more than the limit of {limit_seconds:g}; nothing was run."
+            )
+
+    async def execute(arguments: _RunArguments, context: ToolContext) -> ToolOutput:
         seconds = limit_seconds if arguments.seconds is None else arguments.seconds
-        if seconds > limit_seconds:
-            raise ToolError(f"seconds: {seconds:g} is more than the limit of {limit_seconds:g}; nothing was run.")
         argv = (*_shell(), arguments.command)
         if sandbox is not None:
             await asyncio.to_thread(sandbox.check)
@@ -81,7 +91,7 @@ def run_tool(
 
     def preview(arguments: _RunArguments) -> Preview:
         with workspace.place(arguments.path) as place:
-            base = FileDigest(path=place.path)
+            base = FileDigest(path=place.path, identity=identity_of(place.status))
         parts = [ApprovalPart(name="command", text=arguments.command), ApprovalPart(name="path", text=arguments.path)]
         if base.path != arguments.path:
             parts.append(ApprovalPart(name="leads to", text=base.path))
@@ -92,7 +102,7 @@ def run_tool(
         return Preview(parts=tuple(parts), base=base)
 
     more = "" if sandbox is None else f"\n- Commands run in a sandbox ({SANDBOXED})."
-    return StructTool("Run", _RunArguments, traits, execute, preview, more)
+    return StructTool("Run", _RunArguments, traits, execute, preview, more, check)
 
 
 _WELL = ExitStatus(code=0)
@@ -115,13 +125,19 @@ async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -
 
 def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str, str]:
     with workspace.place(path) as place:
-        if base is not None and place.path != base.path:
-            raise ToolError(f"{path!r:.200} points to another directory than the approved one; nothing was run.")
         if not place.is_directory:
             raise ToolError(f"{path!r:.200} is not a directory; nothing was run.")
         descriptor = place.open_directory()
+        if base is not None and (place.path, identity_of(os.fstat(descriptor))) != (base.path, base.identity):
+            os.close(descriptor)
+            raise ToolError(f"{path!r:.200} is another directory than the approved one; nothing was run.")
         name = f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else f"{workspace.root}/{place.path}"
         return descriptor, name, place.path
+
+
+def identity_of(status: os.stat_result | None) -> str:
+    """The device and the number of a directory: another one in its place has others."""
+    return "" if status is None else f"{status.st_dev}:{status.st_ino}"
 
 
 def _close_unused(opening: asyncio.Future[tuple[int, str, str]]) -> None:

@@ -50,6 +50,7 @@ class StructTool(Generic[_Arguments]):
         execute: Callable[[_Arguments, ToolContext], Awaitable[ToolOutput]],
         preview: Callable[[_Arguments], Preview] | None = None,
         more: str = "",
+        check: Callable[[_Arguments], None] | None = None,
     ) -> None:
         self.name = name
         self._more = more
@@ -58,6 +59,8 @@ class StructTool(Generic[_Arguments]):
         self._arguments = arguments
         self._execute = execute
         self._preview = preview
+        self._check = check
+        """Raises a ToolError for arguments that cannot be used, without a look at files."""
 
     @property
     def description(self) -> str:
@@ -68,6 +71,20 @@ class StructTool(Generic[_Arguments]):
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments."""
         return schema_of(self._arguments)
+
+    def refusal(self, arguments: Mapping[str, Any]) -> str:
+        """Why a call with these arguments can never run; empty if it can."""
+        try:
+            self._read(arguments)
+        except ToolError as error:
+            return str(error)
+        return ""
+
+    def _read(self, arguments: Mapping[str, Any]) -> _Arguments:
+        wanted = read_arguments(arguments, self._arguments)
+        if self._check is not None:
+            self._check(wanted)
+        return wanted
 
     async def preview(self, arguments: Mapping[str, Any]) -> Preview:
         """The effect of a call for approval; its arguments when the tool has no preview or the preview fails."""
@@ -85,7 +102,7 @@ class StructTool(Generic[_Arguments]):
         try:
             if self.traits.reads_only:
                 arguments, note = tolerated(arguments, self._arguments)
-            output = await self._execute(read_arguments(arguments, self._arguments), context)
+            output = await self._execute(self._read(arguments), context)
         except ToolError as error:
             output = self._failed(str(error), error.data)
         except OSError as error:

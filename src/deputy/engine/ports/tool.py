@@ -113,6 +113,10 @@ class Tool(Advertised, Protocol):
 class PreviewedTool(Protocol):
     """A tool with a preview of its own; for other tools every argument is shown."""
 
+    def refusal(self, arguments: Mapping[str, Any]) -> str:
+        """Why a call with these arguments can never run; empty if it can."""
+        ...
+
     async def preview(self, arguments: Mapping[str, Any]) -> Preview:
         """What a call would do now; changes nothing."""
         ...
