@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-store bench-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+.PHONY: help test-store bench-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -122,6 +122,9 @@ bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespa
 
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
 	@$(BIN)/python bench/mcp_start.py
+
+bench-otel: $(READY)  ## CPU of tracing, beside the OpenTelemetry SDK alone making the same spans
+	@$(BIN)/python bench/otel.py
 
 kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of subtasks, and at the stages of a command
 	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_recover_kill.py tests/engine/test_subtasks_kill.py tests/project_tasks/test_orchestrator_kill.py

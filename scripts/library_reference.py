@@ -33,7 +33,15 @@ GROUPS = {
     "Refinement": ["Refined", "AgentEvaluator", "ScriptEvaluator"],
     "Questions and approval": ["Question", "ApprovalRequest", "Decision"],
     "Progress": ["Progress"],
-    "Observers and logs": ["Observer", "ObservedRun", "ObservedStep", "RunEnd", "StepEnd", "LoggingObserver"],
+    "Observers and logs": [
+        "Observer",
+        "ObservedRun",
+        "ObservedStep",
+        "RunEnd",
+        "StepEnd",
+        "LoggingObserver",
+        "OpenTelemetryObserver",
+    ],
     "Exceptions": [
         "DeputyError",
         "UsageError",

@@ -24,6 +24,7 @@ _PLACES = {
     "ObservedRun": "engine.ports.observer",
     "ObservedStep": "engine.ports.observer",
     "Observer": "engine.ports.observer",
+    "OpenTelemetryObserver": "observe.otel_observer",
     "Outcome": "core.outcome",
     "Outcomes": "core.results",
     "Partial": "core.outcome",

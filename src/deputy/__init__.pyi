@@ -35,6 +35,7 @@ from deputy.engine.ports.observer import RunEnd as RunEnd
 from deputy.engine.ports.observer import StepEnd as StepEnd
 from deputy.interfaces.call_results import Refined as Refined
 from deputy.observe.logging_observer import LoggingObserver as LoggingObserver
+from deputy.observe.otel_observer import OpenTelemetryObserver as OpenTelemetryObserver
 from deputy.one_call import delegate as delegate
 from deputy.one_call import run_sync as run_sync
 from deputy.tools.function_tool import tool as tool

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.core.redaction import Redactor
     from deputy.core.request import Grant
-    from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Worktree
+    from deputy.engine.ports import FlowTool, Folder, Model, Observer, Ranker, RunContext, Tool, Tools, Worktree
     from deputy.engine.ports.durable import RunStart
     from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_store import SqlStore
@@ -356,12 +356,35 @@ def _engine(
         keep=kept,
         suspend_seconds=suspend_seconds,
         is_over=services.finish,
-        observer=parts.observer,
+        observers=_observers(parts),
         # Only runs of this workspace may resume in it; a path means nothing on another machine.
         adopts=(lambda state: state.workspace == str(parts.workspace))
         if parts.settings.journal.adopt and parts.store.is_local
         else None,
     )
+
+
+def _observers(parts: _RuntimeParts) -> Sequence[Observer]:
+    """The given observer, and one that exports if the OTEL_* variables name a collector."""
+    given = () if parts.observer is None else (parts.observer,)
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        return given
+    from deputy.observe.otel_export import exporting_observer, is_exporting
+
+    if not is_exporting(os.environ) or any(observer.traces for observer in given):
+        return given
+    exporting = exporting_observer(partial(_waiting, parts.store))
+    return given if exporting is None else (exporting, *given)
+
+
+def _waiting(store: SqlStore) -> tuple[float, int]:
+    from deputy.journal.journal_metrics import waiting_in
+
+    queries = store.queries()
+    if queries is None:
+        return 0.0, 0
+    with queries:
+        return waiting_in(queries)
 
 
 async def _nested(journal: SqlJournal, root: str) -> Sequence[tuple[str, str, Amount]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from opentelemetry import context, trace
+from opentelemetry.trace import SpanContext, TraceFlags
 from tests.backends.conftest import KEYS, MODELS
 
 from deputy.backends.cli import NAMES, cli_backend
@@ -148,6 +150,22 @@ def test_the_prompt_goes_over_stdin_and_other_keys_stay_here(name, run, programs
     assert kept == own[name]
     assert call.environ["TERM"] == "dumb"
     assert "LD_PRELOAD" not in call.environ
+
+
+def test_a_program_gets_the_span_of_its_turn_and_the_collector_without_its_key(run, programs, environ):
+    span = SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1))
+    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(span)))
+    try:
+        environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_HEADERS": "key=canary"}
+        run("claude")
+    finally:
+        context.detach(token)
+    run("claude")
+    traced, plain = programs.calls("claude")
+    assert traced.environ["TRACEPARENT"] == f"00-{0xABC:032x}-{0xDEF:016x}-01"
+    assert traced.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:9"
+    assert "OTEL_EXPORTER_OTLP_HEADERS" not in traced.environ
+    assert "TRACEPARENT" not in plain.environ
 
 
 @pytest.mark.parametrize("name", NAMES)

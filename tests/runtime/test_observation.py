@@ -23,7 +23,7 @@ from deputy.runtime.engine import LocalEngine, SystemWorld
 from deputy.runtime.observation import Observation
 from deputy.testing import ProviderServer
 
-METHODS = [name for name in vars(Observer) if not name.startswith("_")]
+METHODS = [name for name, value in vars(Observer).items() if callable(value) and not name.startswith("_")]
 
 
 class Recorder(Observer):
@@ -185,7 +185,7 @@ def test_recorded_steps_are_not_reported_again_when_a_run_is_resumed(tmp_path):
     async def life(seen: Recorder, *, ends: bool) -> None:
         async with (
             SqliteJournal(tmp_path / "home") as journal,
-            LocalEngine(journal, flow, SystemWorld(journal.clock.now), observer=seen) as engine,
+            LocalEngine(journal, flow, SystemWorld(journal.clock.now), observers=[seen]) as engine,
         ):
             await engine.submit("sess_1_a", RunOpened(lineage=Lineage.root("sess_1_a")))
             await engine.adopt()
@@ -246,8 +246,17 @@ def test_observers_get_no_secrets(house: House):
 def test_observers_get_texts_on_one_short_line_without_terminal_escapes():
     seen = Recorder()
     observation = Observation(seen)
-    observation.run_started(State(run="sess_1_a"), is_resumed=False)
+    observation.run_started(State(run="sess_1_a"), RunOpened(lineage=Lineage.root("sess_1_a")), is_resumed=False)
     observation.progress("sess_1_a", Progress(event="retry", label="a", reason=f"a\x1b[31m\nb {'c' * 1000}"))
     [(_, reason)] = seen.of("retried")
     assert reason.startswith("retrying: a b ccc")
     assert len(reason) == 500
+
+
+def test_an_observer_that_raises_leaves_the_others_at_work(caplog):
+    seen, start = Recorder(), RunOpened(lineage=Lineage.root("sess_1_a"))
+    observation = Observation(Broken("run_started", ValueError("no")), seen)
+    observation.run_started(State(run="sess_1_a"), start, is_resumed=False)
+    observation.approval_asked("sess_1_a", "May I?")
+    assert seen.names() == ["run_started", "approval_asked"]
+    assert [record.getMessage() for record in caplog.records] == ["Broken.run_started raised; it is not called again"]

@@ -17,7 +17,8 @@ from deputy.backends import program_errors
 from deputy.backends.cli.program import Invocation, json_object
 from deputy.backends.program_turn import OutputReader, ProgramTurn
 from deputy.engine.ports.backend import BackendResult, NotReady, Ready
-from deputy.processes.environment import NETWORK, scrubbed
+from deputy.processes.current_trace import VARIABLE, current_traceparent
+from deputy.processes.environment import NETWORK, TRACING, scrubbed
 from deputy.processes.supervise import Command, supervise
 
 if TYPE_CHECKING:
@@ -123,7 +124,10 @@ def command_of(ready: Ready, invocation: Invocation) -> Command:
         if invocation.environ.get(switch) or switch == provider
         for pattern in patterns
     ]
-    environment = scrubbed(invocation.environ, (*NETWORK, *program.variables, *also))
+    environment = scrubbed(invocation.environ, (*NETWORK, *TRACING, *program.variables, *also))
+    traceparent = current_traceparent()
+    if traceparent is not None:
+        environment[VARIABLE] = str(traceparent)
     return Command(
         argv=(ready.path, *program.arguments(invocation)),
         cwd=invocation.place,

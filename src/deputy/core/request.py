@@ -80,6 +80,8 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     max_depth: int | None = None
     max_spawns: int | None = None
     """The limits of its tree, which also bind a process that one of its runs starts."""
+    traceparent: str | UnsetType = UNSET
+    """The caller's span above the root session, as W3C Trace Context writes it."""
 
     @classmethod
     def root(
@@ -147,6 +149,7 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
             top_depth=self.top_depth,
             max_depth=self.max_depth,
             max_spawns=self.max_spawns,
+            traceparent=self.traceparent,
         )
 
     def paused(self, seconds: float) -> Lineage:
@@ -238,6 +241,7 @@ class Nesting(Struct, frozen=True, kw_only=True):
     lineage: Lineage
     budget: Budget
     is_live: bool = True
+    round: int = 0
 
 
 class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,9 +11,11 @@ from deputy.core.events import RunOpened
 from deputy.core.limits import Budget
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.task import as_parent, options_of
+from deputy.core.trace_context import run_traceparent
 from deputy.engine.call import DELEGATE, RUN
 from deputy.engine.fanout import requested_task
 from deputy.interfaces.nesting import admitted, nesting_of
+from deputy.processes.current_trace import current_traceparent
 
 if TYPE_CHECKING:
     from msgspec import Raw, UnsetType
@@ -72,7 +74,7 @@ class RunSubmitter:
             above = None if nesting is None else nesting.lineage
             lineage = Lineage.root(session_id, agent=agent, deadline=deadline, above=above)
         start = RunOpened(
-            lineage=lineage.limited(policy.max_depth, policy.max_spawns),
+            lineage=_traced(lineage.limited(policy.max_depth, policy.max_spawns), nesting),
             model=model,
             grant=granted,
             seconds=seconds,
@@ -101,9 +103,17 @@ class RunSubmitter:
             structs.replace(task, tools=tuple(sorted(READ_ONLY_TOOLS & wanted))),
             options_of(task, 0, 1, routing=routing),
             session_id,
-            caller.limited(policy.max_depth, policy.max_spawns),
+            _traced(caller.limited(policy.max_depth, policy.max_spawns), nesting),
             grant,
             model,
         )
         await runtime.engine.submit(session_id, structs.replace(start, command=command, workspace=str(options.root)))
         return session_id
+
+
+def _traced(lineage: Lineage, nesting: Nesting | None) -> Lineage:
+    """The lineage of a new top in the trace of its caller, or of the run that started this process."""
+    caller = current_traceparent()
+    if caller is None and nesting is not None:
+        caller = run_traceparent(nesting.lineage, nesting.round)
+    return structs.replace(lineage, traceparent=UNSET if caller is None else str(caller))

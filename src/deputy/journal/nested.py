@@ -60,7 +60,7 @@ def reserve(store: SqlStore, run: str, nested: str, max_spawns: int, own: SqlSto
         held = Reservation(amount=amount, store=own.name, owner=this_process().name)
         row = (nested, run, state.lineage.root_id, json.encode(held))
         tables.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", row)
-        return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live)
+        return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live, round=state.round)
 
     with store.writing() as writer:
         return writer.transact(do)

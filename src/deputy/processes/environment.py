@@ -25,6 +25,11 @@ NETWORK = (
     "NODE_EXTRA_CA_CERTS", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
 )  # fmt: skip
 """Variables for programs that reach their own service and keep their own files."""
+TRACING = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_SDK_DISABLED",
+)  # fmt: skip
+"""Where programs send their own traces. Headers are left out: they hold keys."""
 
 
 def scrubbed(environment: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:

@@ -71,7 +71,7 @@ class LocalEngine(Generic[L]):
         adopts: Callable[[State], bool] | None = None,
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[State], None] = lambda _: None,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """`clean_up` stops a run's orphaned processes; `adopts` selects orphaned runs to resume without a request.
 
@@ -91,7 +91,7 @@ class LocalEngine(Generic[L]):
             keep=keep,
             suspend_seconds=suspend_seconds,
             is_over=is_over,
-            observation=None if observer is None else Observation(observer),
+            observation=Observation(*observers) if observers else None,
         )
         self._watcher: asyncio.Task[None] | None = None
         self._is_serving = False

@@ -102,7 +102,7 @@ class RunSupervisor(Generic[L]):
             # Nothing would stop it any more; another process can resume it.
             return
         if self.observation is not None:
-            self.observation.run_started(lease.state, is_resumed=bool(history))
+            self.observation.run_started(lease.state, start, is_resumed=bool(history))
         work = ActiveRun(DurableRunContext(self, self._journal, lease, history), lease)
         self.work[lease.run] = work
         work.is_cancelled = lease.run in self._unwanted
@@ -195,7 +195,7 @@ class RunSupervisor(Generic[L]):
         """Report the end of a run that another process may have continued and ended."""
         if self.parking.has(ended.run) and ended.run not in self.work:
             self.parking.forget(ended.run)
-            self._is_over(ended)
+            self._is_over(ended, is_elsewhere=True)
         self.endings.notify(ended.run)
         await self.resume_suspended(ended.parent)
 
@@ -324,7 +324,7 @@ class RunSupervisor(Generic[L]):
             self.endings.notify(run, ended)
         # What fails here is seen again at the next poll.
         if ended is not None:
-            self._is_over(ended.state)
+            self._is_over(ended.state, ended.outcome)
         with suppress(StorageError):
             if ended is not None:
                 await self.resume_suspended(ended.state.parent)
@@ -332,10 +332,10 @@ class RunSupervisor(Generic[L]):
                 # A child ended while the run was being suspended, and found no waiter.
                 await self.resume_suspended(run)
 
-    def _is_over(self, state: State) -> None:
+    def _is_over(self, state: State, outcome: Outcome | None = None, *, is_elsewhere: bool = False) -> None:
         self._on_end(state)
         if self.observation is not None:
-            self.observation.run_ended(state)
+            self.observation.run_ended(state, outcome, is_elsewhere=is_elsewhere)
 
     async def _has_ended(self, runs: Iterable[str]) -> bool:
         for run in runs:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from opentelemetry import context, trace
+from opentelemetry.trace import SpanContext, TraceFlags
 from tests.backends.conftest import ACP_MODELS, KEYS
 
 from deputy.backends.acp import NAMES, acp_backend
@@ -288,3 +290,15 @@ def tagged():
             if f"DEPUTY_CALL={SESSION}:".encode() in environ:
                 found.append(process.name)
     return found
+
+
+def test_an_agent_gets_the_span_of_its_turn_in_its_environment_and_with_the_prompt(run, programs):
+    span = SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1))
+    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(span)))
+    try:
+        run("gemini")
+    finally:
+        context.detach(token)
+    (call,) = programs.calls(AGENTS["gemini"].program.name)
+    traceparent = f"00-{0xABC:032x}-{0xDEF:016x}-01"
+    assert call.stdin.splitlines()[-1] == call.environ["TRACEPARENT"] == traceparent

@@ -7,6 +7,7 @@ import unicodedata
 
 import pytest
 from mcp import MCPError
+from msgspec import UNSET
 from tests.support.command_house import entries, until
 from tests.support.mcp_clients import ERAS, here, tasks, text_of
 from tests.support.scripts import call as scripted_call
@@ -16,6 +17,7 @@ from tests.tools.test_mcp_servers import configured
 from deputy.core.task import DelegateArguments
 from deputy.core.tool_arguments import arguments_schema
 from deputy.interfaces.mcp import delegate_tools, run_tools
+from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 
 def calls(house, *asked: tuple[str, dict], **options) -> list:
@@ -66,6 +68,21 @@ def test_a_bad_call_is_refused_with_the_fields_name_and_nothing_is_opened(house,
     assert result.is_error
     assert problem in text_of(result)
     assert entries(house) == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_trace_of_a_call_is_kept_with_its_run(house, era):
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    async def main():
+        async with here(house, mode=era, model="offline:scout", approval="granted") as client:
+            await client.call_tool("Delegate", tasks("a"), meta={"traceparent": traceparent})
+            await client.call_tool("Delegate", tasks("b"), meta={"traceparent": "00-no"})
+
+    asyncio.run(main())
+    with SqliteQueries.open_any(house.home) as queries:
+        kept = {state.label: state.lineage.traceparent for state in queries.ended(10) if state.label}
+    assert kept == {"a": traceparent, "b": UNSET}
 
 
 @pytest.mark.rule("delegate.key")

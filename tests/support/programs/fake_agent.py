@@ -87,7 +87,8 @@ class FakeAgent:
                 self._answer(number, {} if method == "session/set_mode" else self._choices())
             case "session/prompt":
                 prompt = params["prompt"][0]["text"]
-                self._note(prompt)
+                traceparent = params.get("_meta", {}).get("traceparent", "")
+                self._note(f"{prompt}\n{traceparent}" if traceparent else prompt)
                 self._prompt(number, prompt)
             case _:
                 self._fail(number, "Method not found", -32601)

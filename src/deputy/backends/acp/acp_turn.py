@@ -13,6 +13,7 @@ from deputy.backends.cli.program import Fields, part, parts, text_of
 from deputy.backends.program_backend import ProgramBackend
 from deputy.backends.program_turn import DRAIN_SECONDS, ProgramTurn
 from deputy.core.model_errors import Silent
+from deputy.processes.current_trace import current_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,10 @@ class _AcpTurn(ProgramTurn):
                 return
             recorder.session, self._is_asked = session, True
             prompt = [{"type": "text", "text": self._order.prompt}]
-            replied = await self._connection.ask("session/prompt", {"sessionId": session, "prompt": prompt})
+            asked: dict[str, Any] = {"sessionId": session, "prompt": prompt}
+            if (traceparent := current_traceparent()) is not None:
+                asked["_meta"] = {"traceparent": str(traceparent)}
+            replied = await self._connection.ask("session/prompt", asked)
         except asyncio.CancelledError:
             self._cancel()
             raise

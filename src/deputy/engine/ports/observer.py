@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from deputy.core.approval import Choice
 
 
+class SpanIds(Struct, frozen=True, kw_only=True, gc=False):
+    """The span of a run in its trace, in hexadecimal digits: the same in every process that executes the run."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str = ""
+    """The span of its parent run, or of its caller; empty at the top of a trace."""
+    is_sampled: bool | None = None
+    """What the caller decided; None if there is none."""
+
+
 class ObservedRun(Struct, frozen=True, kw_only=True):
     """One round of a run. All texts that observers get are redacted, on one line, and cut."""
 
@@ -26,6 +37,14 @@ class ObservedRun(Struct, frozen=True, kw_only=True):
     """0 for the first; each resume of an ended run adds 1."""
     is_resumed: bool
     """Whether the run has earlier records: of an earlier round, or of another process."""
+    name: str = ""
+    """Its agent, or its label; empty where only words of its prompt would name it."""
+    requested_at: float = 0.0
+    """When this round was requested: seconds since 1970."""
+    span: SpanIds | None = None
+    """Set if an observer traces."""
+    prompt: str = ""
+    """The prompt of its first round. Set if an observer wants content."""
 
 
 class RunEnd(Struct, frozen=True, kw_only=True):
@@ -36,6 +55,10 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     seconds: float
     usage: Usage
     """The usage of the run itself in all its rounds, without its children."""
+    is_elsewhere: bool = False
+    """Whether another process ended it, and reports that end too."""
+    report: str = ""
+    """Its report. Set if an observer wants content."""
 
 
 class ObservedStep(Struct, frozen=True, kw_only=True):
@@ -47,6 +70,12 @@ class ObservedStep(Struct, frozen=True, kw_only=True):
     kind: Literal["model", "tool", "other"]
     name: str
     """The requested model, the tool, or the name of the step."""
+    span_id: str = ""
+    """Its span in the trace of the run, of model and tool calls. Set if an observer traces."""
+    call: str = ""
+    """The id of the tool call."""
+    arguments: str = ""
+    """The arguments of the tool call, as JSON. Set if an observer wants content."""
 
 
 class StepEnd(Struct, frozen=True, kw_only=True):
@@ -59,6 +88,10 @@ class StepEnd(Struct, frozen=True, kw_only=True):
     """The model that answered."""
     backend: str = ""
     """The backend whose program made the call, if one did."""
+    stop: str = ""
+    """Why the model stopped."""
+    content: str = ""
+    """The message of the model, as JSON, or the result of the tool. Set if an observer wants content."""
 
 
 class Observer:
@@ -68,6 +101,11 @@ class Observer:
     and the observer is not called again. Only what happens now is reported: recorded steps that a resumed run replays
     are not, and a suspended run that resumes in the same process is not started again.
     """
+
+    traces: bool = False
+    """Whether it needs the ids of spans."""
+    wants_content: bool = False
+    """Whether it gets prompts, messages, arguments, results and reports: redacted, at most 20,000 characters each."""
 
     def run_started(self, run: ObservedRun) -> None:
         """A run starts, or is resumed here."""
