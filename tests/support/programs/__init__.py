@@ -19,7 +19,8 @@ PROGRAMS: Final = (
     "claude", "codex", "cursor-agent", "gemini", "opencode", "claude-agent-acp", "codex-acp", "copilot", "qwen",
 )  # fmt: skip
 """The last four speak the Agent Client Protocol; `gemini --acp` and `opencode acp` do, too."""
-_FAKE: Final = Path(__file__).with_name("fake_program.py")
+# Imported, the program is compiled once for all; as a script it would be compiled at every start.
+_PLAY: Final = f"import sys; sys.path[0] = {str(Path(__file__).parent)!r}; from fake_program import main; main()"
 
 
 class Called(Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ def install_fake_programs(folder: Path, names: Sequence[str] = PROGRAMS) -> Fake
     programs = FakePrograms(folder)
     for name in names:
         executable = folder / name
-        words = [sys.executable, "-E", "-S", str(_FAKE), str(executable), name]
+        words = [sys.executable, "-E", "-S", "-c", _PLAY, str(executable), name]
         # Every turn asks for the version first; a shell says it in a twentieth of the time that Python takes to start.
         version = f"{shlex.quote(str(executable))}.version"
         told = f'[ "$*" = --version ] && read -r version < {version} && echo "$version" && exit'

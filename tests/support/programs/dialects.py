@@ -1,13 +1,19 @@
-"""The output format of each program for the same turn; only the standard library, so that it starts at once."""
+"""The output format of each program for the same turn.
+
+Hundreds of tests start these programs: they import what each turn needs, and nothing else.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
 
-Line = dict[str, Any]
-Fault = tuple[str, int, str]
-"""A provider's failure: its code, its status, its message."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
+
+    Line = dict[str, Any]
+    Fault = tuple[str, int, str]
+    """A provider's failure: its code, its status, its message."""
 
 FAULTS: dict[str, Fault] = {
     "bad_api_key": ("authentication_error", 401, "invalid api key"),

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
-import queue
-import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from _queue import SimpleQueue
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from tests.support.programs.dialects import FAULTS, SESSION_ID, Line, addressee, pieces
     from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
+    from tests.support.programs.text_files import read_text, write_text
 else:
-    from dialects import FAULTS, SESSION_ID, Line, addressee, pieces
+    from dialects import FAULTS, SESSION_ID, addressee, pieces
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
+    from text_files import read_text, write_text
 
 _LOADS = ("gemini", "qwen")
 """They go on by telling everything again."""
@@ -27,33 +28,33 @@ _KINDS = {"Read": "read", "Write": "edit", "Run": "execute"}
 _MODES = ("default", "read-only", "workspace-write")
 
 
-def play_agent(name: str, script: Line, executable: Path, note: Callable[[str], None]) -> None:
+def play_agent(name: str, script: Line, executable: str, note: Callable[[str], None]) -> None:
     """Talk until the other side hangs up."""
     how = str(script.get("misbehaviour") or "")
     if how == "does not know a flag":
         sys.exit("error: unknown option '--acp'")
     misbehave_first(how, int(script.get("flood_bytes") or 0))
-    FakeAgent(name, script, executable.with_suffix(".sessions.json"), note).talk()
+    FakeAgent(name, script, f"{executable}.sessions.json", note).talk()
 
 
 class FakeAgent:
     """One conversation, in which several prompts may come."""
 
-    def __init__(self, name: str, script: Line, sessions: Path, note: Callable[[str], None]) -> None:
+    def __init__(self, name: str, script: Line, sessions: str, note: Callable[[str], None]) -> None:
         self.name = name
         self.script = script
         self.how = str(script.get("misbehaviour") or "")
         self._note = note
         self._file = sessions
-        self._sessions: dict[str, Line] = json.loads(sessions.read_text()) if sessions.exists() else {}
-        self._heard: queue.Queue[Line | None] = queue.Queue()
+        self._sessions: dict[str, Line] = json.loads(read_text(sessions, "{}"))
+        self._heard: SimpleQueue[Line | None] = SimpleQueue()
         self._session = ""
         self._asked = 0
         self._is_cancelled = False
         self._goes_on = False
 
     def talk(self) -> None:
-        threading.Thread(target=self._listen, daemon=True).start()
+        _thread.start_new_thread(self._listen, ())
         while (message := self._heard.get()) is not None:
             if "method" in message and "id" in message:
                 self._serve(message["id"], message["method"], message.get("params") or {})
@@ -183,7 +184,7 @@ class FakeAgent:
             self._answer(number, {"stopReason": "cancelled"})
 
     def _save(self) -> None:
-        self._file.write_text(json.dumps(self._sessions))
+        write_text(self._file, json.dumps(self._sessions))
 
     def _waits(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
@@ -192,7 +193,7 @@ class FakeAgent:
         return not self._is_cancelled
 
     def _use(self, call: str, tool: str, arguments: Line) -> None:
-        path = str(Path.cwd() / str(arguments.get("path", "")))
+        path = os.path.join(os.getcwd(), str(arguments.get("path", "")))
         fields: Line = {"toolCallId": call, "title": f"{tool} {path}", "kind": _KINDS[tool], "status": "pending"}
         fields |= {"locations": [{"path": path}], "rawInput": arguments}
         self._update("tool_call", **fields)
@@ -221,6 +222,8 @@ class FakeAgent:
                 return "Error checking existing file"
             self._ask("fs/write_text_file", path=path, content=arguments.get("content", ""))
             return "written"
+        import subprocess
+
         return subprocess.run(["sh", "-c", arguments["command"]], capture_output=True, text=True, check=False).stdout
 
     def _misbehave(self) -> None:
@@ -239,15 +242,15 @@ class FakeAgent:
 
     def _probe(self) -> None:
         """Try every way out, and say in the end what came of each."""
-        secret, outside = str(Path.cwd() / ".env"), str(Path.cwd().parent / "outside.txt")
+        secret, outside = f"{os.getcwd()}/.env", f"{os.path.dirname(os.getcwd())}/outside.txt"
         named = {"toolCallId": "probe_named", "kind": "edit", "title": "edit"}
         came = {
             "secret": self._ask("fs/read_text_file", path=secret),
             "outside": self._ask("fs/read_text_file", path=outside),
             "climb": self._ask("fs/read_text_file", path="../outside.txt"),
-            "link": self._ask("fs/read_text_file", path=str(Path.cwd() / "link" / "outside.txt")),
+            "link": self._ask("fs/read_text_file", path=f"{os.getcwd()}/link/outside.txt"),
             "write": self._ask("fs/write_text_file", path=outside, content="x"),
-            "hook": self._ask("fs/write_text_file", path=str(Path.cwd() / ".git" / "hooks" / "x"), content="x"),
+            "hook": self._ask("fs/write_text_file", path=f"{os.getcwd()}/.git/hooks/x", content="x"),
             "terminal": self._ask("terminal/create", command="sh"),
             "unknown": self._ask("x/y"),
         }
@@ -257,7 +260,7 @@ class FakeAgent:
         text["other"] = self._is_permitted({**named, "toolCallId": "p3", "kind": "other"})
         text["run"] = self._is_permitted({**named, "toolCallId": "p4", "kind": "execute"})
         text["edit here"] = self._is_permitted(
-            {**named, "toolCallId": "p5", "locations": [{"path": str(Path.cwd() / "here.txt")}]}
+            {**named, "toolCallId": "p5", "locations": [{"path": f"{os.getcwd()}/here.txt"}]}
         )
         self._say(json.dumps(text), "msg_probe")
 

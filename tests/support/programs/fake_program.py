@@ -1,49 +1,54 @@
-"""A scripted program with the output format of another agent; run as a script, never imported."""
+"""A scripted program with the output format of another agent; run by its own process, never imported by a test."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tests.support.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
-    from tests.support.programs.fake_agent import play_agent
     from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
+    from tests.support.programs.text_files import read_text, write_text
 else:
-    from dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
-    from fake_agent import play_agent
+    from dialects import DIALECTS, FAULTS, SESSION_ID, addressee
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
+    from text_files import read_text, write_text
 
 
 def main() -> None:
     """Play the script that lies beside the executable named first."""
-    executable, name, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    script: Line = json.loads(executable.with_suffix(".script.json").read_text())
-    called = {"argv": argv, "environ": dict(os.environ), "cwd": str(Path.cwd())}
+    executable, name, argv = sys.argv[1], sys.argv[2], sys.argv[3:]
+    script: Line = json.loads(read_text(f"{executable}.script.json", ""))
+    called = {"argv": argv, "environ": dict(os.environ), "cwd": os.getcwd()}
     if name not in DIALECTS or argv[:1] in (["--acp"], ["acp"]):
+        if TYPE_CHECKING:
+            from tests.support.programs.fake_agent import play_agent
+        else:
+            from fake_agent import play_agent
+
         play_agent(name, script, executable, lambda prompt: _note(executable, {**called, "stdin": prompt}))
         return
     prompt = sys.stdin.read()
     _note(executable, {**called, "stdin": prompt})
     dialect = DIALECTS[name](argv, dict(os.environ))
-    FakeProgramRun(dialect, script, executable.with_suffix(".sessions.json"), prompt).play()
+    FakeProgramRun(dialect, script, f"{executable}.sessions.json", prompt).play()
 
 
 class FakeProgramRun:
     """One turn of the program."""
 
-    def __init__(self, dialect: Dialect, script: Line, sessions: Path, prompt: str) -> None:
+    def __init__(self, dialect: Dialect, script: Line, sessions: str, prompt: str) -> None:
         self.dialect = dialect
         self.script = script
         self.prompt = prompt
         self.how = how_now(str(script.get("misbehaviour") or ""), goes_on=bool(dialect.resumes))
         self._file = sessions
-        self._sessions: dict[str, Line] = json.loads(sessions.read_text()) if sessions.exists() else {}
+        self._sessions: dict[str, Line] = json.loads(read_text(sessions, "{}"))
 
     def play(self) -> None:
         """All of it, as well or as badly as told."""
@@ -68,7 +73,7 @@ class FakeProgramRun:
             if is_last:
                 break
         state["total"] = _added(state["total"], spent)
-        self._file.write_text(json.dumps(self._sessions))
+        write_text(self._file, json.dumps(self._sessions))
         self._tell(self.dialect.ends(text, spent, state["total"]))
         if self.how == "lingers":
             time.sleep(FOR_EVER)
@@ -81,7 +86,7 @@ class FakeProgramRun:
         total = {"input": 0, "output": 0, "cached": 0}
         fresh: Line = {"answered": 0, "total": total, "addressee": addressee(self.prompt)}
         state = self._sessions.setdefault(self.dialect.session, fresh)
-        self._file.write_text(json.dumps(self._sessions))
+        write_text(self._file, json.dumps(self._sessions))
         self._tell(self.dialect.begins())
         return state
 
@@ -117,14 +122,16 @@ def tell(lines: list[Line]) -> None:
 
 
 def _done(tool: str, arguments: Line) -> str:
-    path = Path(str(arguments.get("path", "")))
+    path = str(arguments.get("path", ""))
     match tool:
         case "Read":
-            return path.read_text() if path.exists() else "no such file"
+            return read_text(path, "no such file")
         case "Write":
-            path.write_text(str(arguments.get("content", "")))
+            write_text(path, str(arguments.get("content", "")))
             return "written"
         case _:
+            import subprocess
+
             return subprocess.run(
                 ["sh", "-c", arguments["command"]], capture_output=True, text=True, check=False
             ).stdout
@@ -134,10 +141,5 @@ def _added(one: Line, other: Line) -> Line:
     return {key: one[key] + other[key] for key in one}
 
 
-def _note(executable: Path, call: dict[str, Any]) -> None:
-    with executable.with_suffix(".calls.jsonl").open("a") as file:
-        file.write(json.dumps(call) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def _note(executable: str, call: dict[str, Any]) -> None:
+    write_text(f"{executable}.calls.jsonl", json.dumps(call) + "\n", "a")

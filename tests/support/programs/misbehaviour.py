@@ -1,13 +1,15 @@
+# pyright: basic
 """Misbehaviours of fake programs in any format; only the standard library, so that they start at once."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
-from typing import Any, cast
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FOR_EVER = 600
 USAGE = {"usage", "modelUsage", "model_usage_since_last_result", "total_cost_usd", "stats", "tokens", "cost"}
@@ -25,9 +27,12 @@ def how_now(how: str, *, goes_on: bool) -> str:
 def without_usage(value: Any) -> Any:
     """A line as a program prints it that reports no usage."""
     if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
+        fields: dict[str, Any] = value
         return {name: without_usage(held) for name, held in fields.items() if name not in USAGE}
-    return [without_usage(held) for held in cast("list[Any]", value)] if isinstance(value, list) else value
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [without_usage(held) for held in items]
+    return value
 
 
 def misbehave_first(how: str, flood_bytes: int) -> None:
@@ -56,6 +61,11 @@ def misbehave_first(how: str, flood_bytes: int) -> None:
 
 def misbehave_midway(how: str) -> None:
     """After the first words."""
+    if not how:
+        return
+    import signal
+    import subprocess
+
     match how:
         case "crashes":
             sys.stderr.write("thread 'main' panicked at src/main.rs:1\n")
