@@ -353,12 +353,15 @@ def test_a_line_without_an_end_is_left_out_and_said_so(run, programs):
     assert any("too long" in warning for warning in end.warnings)
 
 
+WORD = "x" * 99 + " "
+
+
 def test_an_answer_without_an_end_keeps_head_tail_and_count(run, programs):
     output = []
-    programs.play("gemini", (ScriptedTurn(text="begin " + "x " * 400_000 + "end"),))
+    programs.play("gemini", (ScriptedTurn(text="begin " + WORD * 8_000 + "end"),))
     end = run("gemini", emit=output.append)
-    assert end.text.startswith("begin x x")
-    assert end.text.endswith("x end")
+    assert end.text.startswith(f"begin {WORD}")
+    assert end.text.endswith(f"{WORD}end")
     assert f"[… {6 + 800_000 + 3 - 400_000:,} bytes left out …]" in end.text
     assert sum(event.input_tokens for event in output if isinstance(event, TokenUsage)) == 100
 

@@ -41,15 +41,15 @@ def printed(events=0, noise="", errors=""):
     return output
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(lines=LINES, code=st.none() | st.integers(-20, 300), said=st.text(max_size=50))
-def test_no_output_breaks_a_reader_and_every_one_has_an_end(name, lines, code, said):
-    recorder = TurnRecorder(invocation(name), lambda _: None, lambda: 0.0)
-    for line in lines:
-        PROGRAMS[name].read(line, recorder)
-    end = end_of(recorder, "exited", ExitStatus(code=code), printed(len(lines), said, said))
-    assert (end.error is None) == (end.kind in ("answered", "asked"))
-    assert end.usage.input >= 0
+def test_no_output_breaks_a_reader_and_every_one_has_an_end(lines, code, said):
+    for name in NAMES:
+        recorder = TurnRecorder(invocation(name), lambda _: None, lambda: 0.0)
+        for line in lines:
+            PROGRAMS[name].read(line, recorder)
+        end = end_of(recorder, "exited", ExitStatus(code=code), printed(len(lines), said, said))
+        assert (end.error is None) == (end.kind in ("answered", "asked")), name
+        assert end.usage.input >= 0, name
 
 
 @pytest.mark.parametrize(

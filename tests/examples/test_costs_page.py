@@ -3,11 +3,11 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support.fork_server import run
 
 from deputy.config import load_catalog
 from deputy.core.conversation import TokenUsage
@@ -39,13 +39,11 @@ def test_every_example_prints_what_the_page_says(tmp_path):
     (program,) = blocks("python")
     with ProviderServer(script) as server:
         env = {**os.environ, "HOME": str(tmp_path), "DEPUTY_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
-        env |= {"DEPUTY_MODEL": "anthropic:claude-sonnet-5-5", "PYTHONIOENCODING": "utf-8", **server.environ}
+        env |= {"DEPUTY_MODEL": "anthropic:claude-sonnet-5-5", **server.environ}
 
         def output(*arguments: str) -> str:
-            run = subprocess.run(
-                [sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
-            )
-            return run.stdout or run.stderr
+            ended = run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+            return ended.stdout or ended.stderr
 
         def check(block: str) -> None:
             command, _, expected = block.partition("\n")

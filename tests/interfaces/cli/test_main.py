@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 from tests.core.redaction.samples import made_up
+from tests.support.fork_server import run as run_forked
 
 from deputy.interfaces.cli import COMMANDS
 from deputy.interfaces.cli.streams import is_unread
 
 
 def deputy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from deputy.interfaces.cli import main; main()", *arguments]
-    return subprocess.run(program, input=stdin, capture_output=True, text=True, check=False)
+    return run_forked(
+        [sys.executable, "-m", "deputy", *arguments], input=stdin, capture_output=True, text=True, cwd=Path.cwd()
+    )
 
 
 def test_help_lists_the_commands_and_the_exit_codes():
@@ -136,14 +138,15 @@ def test_closed_and_full_streams_are_no_traceback(tmp_path, line, code):
         "deputy delegate -t a=x --yes 2>/dev/full",
     ],
 )
-def test_a_reader_that_goes_away_neither_fails_the_work_nor_is_reported(tmp_path, line):
+def test_a_reader_that_goes_away_neither_fails_the_work_nor_is_reported(tmp_path, monkeypatch, line):
     run = shell(
         f"({line.replace(' |', '; echo $? >code) |', 1)}" if "|" in line else f"{line}; echo $? >code", tmp_path
     )
     assert (tmp_path / "code").read_text() == "0\n"
     assert "deputy:" not in run.stdout + run.stderr
     if "delegate" in line:
-        runs = json.loads(shell("deputy ps --all --json", tmp_path).stdout)["delegations"]
+        monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
+        runs = json.loads(deputy("ps", "--all", "--json").stdout)["delegations"]
         assert {one["status"] for one in runs} == {"completed"}
 
 
