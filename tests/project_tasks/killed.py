@@ -15,7 +15,11 @@ def main() -> None:
     owner: Any = import_module(module)
     for part in owners:
         owner = getattr(owner, part)
-    setattr(owner, name, deadly(getattr(owner, name), moment))
+    do = getattr(owner, name)
+    # Where this process was forked, other modules have the function by its name already.
+    holders = [one for one in sys.modules.values() if vars(one).get(name) is do and do.__module__ == module]
+    for holder in [owner, *holders]:
+        setattr(holder, name, deadly(do, moment))
     sys.argv = ["deputy", *arguments]
     from deputy.interfaces.cli import main as command_line
 

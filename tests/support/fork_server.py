@@ -1,8 +1,8 @@
 # pyright: basic
 """Processes that run `deputy`, forked from one that has imported it: real processes, without a second of imports each.
 
-`Popen` and `run` are those of `subprocess`. Another command than `python -m deputy`, and one whose environment changes
-how Python starts, is executed as usual.
+`Popen` and `run` are those of `subprocess`. `python -m deputy` and `python SCRIPT.py` are forked; another command, and
+one whose environment changes how Python starts, is executed as usual.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import runpy
 import select
 import shlex
 import signal
@@ -50,7 +51,7 @@ class Popen(subprocess.Popen[Any]):
     def _execute_child(self, args: Any, *rest: Any) -> None:
         cwd, env, read, write, error = rest[4], rest[5], rest[9], rest[12], rest[14]
         ours = dict(os.environ) if env is None else env
-        argv = _deputy_arguments([os.fspath(word) for word in args], ours)
+        argv = _forked_arguments([os.fspath(word) for word in args], ours)
         if argv is None:
             super()._execute_child(args, *rest)  # pyright: ignore[reportAttributeAccessIssue]
             return
@@ -109,12 +110,14 @@ def _prepare(prepared: dict[str, Any]) -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def _deputy_arguments(args: list[str], env: dict[str, str]) -> list[str] | None:
-    """The arguments of `python -m deputy`, or None for a command that only a new process can run."""
+def _forked_arguments(args: list[str], env: dict[str, str]) -> list[str] | None:
+    """The script, empty for `-m deputy`, and its arguments; None for a command that only a new process can run."""
     changed = {name for name in {*env, *os.environ} if env.get(name) != os.environ.get(name)}
     if args[0] != sys.executable or any(name.startswith(("PYTHON", "LD_", "LC_", "LANG")) for name in changed):
         return None
-    return args[3:] if args[1:3] == ["-m", "deputy"] else None
+    if args[1:3] == ["-m", "deputy"]:
+        return ["", *args[3:]]
+    return args[1:] if args[1].endswith(".py") else None
 
 
 class _Server:
@@ -226,10 +229,14 @@ def main() -> NoReturn:
     gc.collect()
     gc.freeze()
     order = _serve(control)
-    sys.argv = [program.__file__, *order["argv"]]
-    sys.path[0] = order["cwd"]
+    script, *arguments = order["argv"]
+    sys.argv = [script or program.__file__, *arguments]
+    sys.path[0] = str(Path(script).parent) if script else order["cwd"]
     try:
-        program.main()
+        if script:
+            runpy.run_path(script, run_name="__main__")
+        else:
+            program.main()
     except SystemExit as ended:
         _leave(ended)
     _leave(SystemExit(0))

@@ -10,7 +10,7 @@ import pytest
 
 BENCH: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[3] / "bench" / "detect.py"))
 SHAPES, seconds = BENCH["SHAPES"], BENCH["seconds"]
-SMALL, LARGE = 150_000, 600_000
+SMALL, LARGE = 75_000, 300_000
 # Linear work grows fourfold, quadratic work sixteenfold. Below the floor, a clock tells nothing.
 MOST, FLOOR_SECONDS = 9, 0.01
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_house import entries, until
+from tests.support.fork_server import Popen
 from tests.support.mcp_clients import ERAS, LEGACY, MODERN, TOKEN, Wire, serve_http, tasks
 from tests.support.scripts import talk, turn
 
@@ -20,9 +21,7 @@ QUICK = talk(turn("done after all"), times=9)
 def killed_in_the_middle(house, mode: str, url: str = "") -> list[int]:
     """Kill a client once its subagent is at work; the processes that it had started."""
     call = json.dumps({"arguments": tasks("a"), "env": house.env})
-    client = subprocess.Popen(
-        [sys.executable, A_CLIENT, mode, url, TOKEN, call], cwd=house.workspace, stderr=subprocess.DEVNULL
-    )
+    client = Popen([sys.executable, A_CLIENT, mode, url, TOKEN, call], cwd=house.workspace, stderr=subprocess.DEVNULL)
     house.started.append(client)
     until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]])
     started = Path(f"/proc/{client.pid}/task/{client.pid}/children").read_text().split()
@@ -85,7 +84,7 @@ def test_over_http_in_the_newer_era_to_be_gone_is_to_cancel_and_the_run_can_be_g
 def test_a_server_that_is_killed_itself_leaves_the_same(house):
     house.env["DEPUTY_MODEL"] = house.script("work", SLOW)
     with serve_http(house, ending=signal.SIGKILL) as url:
-        client = subprocess.Popen(
+        client = Popen(
             [sys.executable, A_CLIENT, MODERN, url, TOKEN, json.dumps({"arguments": tasks("a")})],
             stderr=subprocess.DEVNULL,
         )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.fork_server import Popen
 
 from deputy.core.errors import LeaseHeld
 from deputy.core.events import Noted, Record
@@ -24,7 +25,7 @@ WRITER = Path(__file__).parents[1] / "writer.py"
 
 def start(home: Path, run: str, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(WRITER), str(home), run, *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def check(home: Path, run: str, acknowledged: list[str]) -> int:
@@ -84,7 +85,7 @@ def test_six_processes_write_records_of_up_to_300_kb_into_one_file(tmp_path: Pat
 def test_a_frozen_process_that_lost_its_lease_writes_nothing_when_it_wakes(tmp_path: Path) -> None:
     home, run = tmp_path / "home", "sess_1_aaaaaa"
     command = [sys.executable, str(WRITER.with_name("frozen.py")), str(home), run]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    with Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.fork_server import Popen
 
 from deputy.core.events import Adopted, Record, Returned
 from deputy.core.outcome import Partial
@@ -20,7 +21,7 @@ RUN = "sess_1_hung00"
 def hung(house):
     """A process that is stopped in the middle of a run that is past its deadline."""
     command = [sys.executable, str(HUNG), str(house.home), RUN]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "hanging\n"
         process.send_signal(signal.SIGSTOP)
