@@ -47,6 +47,7 @@ def test_the_store_is_named_by_the_call_the_environment_or_the_users_own_config(
     assert store_url("postgres://given@db/x") == "postgres://given@db/x"
 
 
+@pytest.mark.rule("store.any")
 def test_a_project_cannot_name_a_store(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deputy.toml").write_text(f'[store]\nurl = "{URL}"\n')
     monkeypatch.chdir(tmp_path)
@@ -60,6 +61,7 @@ async def _opened(workspace: Path) -> None:
         raise AssertionError("a project named a store")
 
 
+@pytest.mark.rule("store.secret")
 def test_the_password_is_hidden_and_reaches_no_program(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("environment", "config"):
         if name == "environment":
@@ -72,6 +74,7 @@ def test_the_password_is_hidden_and_reaches_no_program(config: Path, monkeypatch
     assert PASSWORD not in StoreAddress(URL).location
 
 
+@pytest.mark.rule("store.secret")
 def test_a_library_call_runs_on_a_store_and_its_records_hide_the_password(config: Path, tmp_path: Path) -> None:
     url = emptied_database().replace("postgres@", f"postgres:{PASSWORD}@")
     workspace = tmp_path / "workspace"
@@ -98,6 +101,7 @@ def test_a_store_without_its_driver_names_the_command(monkeypatch: pytest.Monkey
         find_store(tmp_path, URL).queries()
 
 
+@pytest.mark.rule("store.any")
 def test_without_a_store_nothing_of_postgres_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom deputy.stores import open_queries\n"

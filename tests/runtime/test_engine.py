@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from deputy.core.errors import MANUAL, Error, LeaseHeld, StorageDenied, StorageError, StorageFull, UsageError
+from deputy.core.errors import (
+    MANUAL,
+    Error,
+    LeaseHeld,
+    StorageAway,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    UsageError,
+)
 from deputy.core.events import Adopted, Noted, Requested, Resumed, Returned, RunOpened
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -596,6 +605,31 @@ def test_storage_that_fails_while_all_work_is_left_ends_no_run(tmp_path: Path) -
             assert state.is_live
 
     asyncio.run(main())
+
+
+@pytest.mark.rule("store.away")
+def test_a_run_whose_database_stays_away_is_reported_and_stays_live(tmp_path: Path) -> None:
+    tries: list[str] = []
+
+    async def flow(run: RunContext, start: RunOpened) -> Outcome:
+        tries.append(run.run)
+        raise StorageAway("postgres://db/x", "it was away for 60 s")
+
+    async def main() -> str:
+        async with (
+            SqliteJournal(tmp_path / "home", fsync="off") as journal,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
+        ):
+            await engine.submit("sess_1_a", RunOpened(lineage=Lineage.root("sess_1_a")))
+            with pytest.raises(StorageAway, match="deputy resume"):
+                await engine.result("sess_1_a")
+            state = await journal.state("sess_1_a")
+            assert state is not None
+            return state.status
+
+    assert asyncio.run(main()) in ("requested", "running")
+    # The journal has waited for a minute; the run is not tried again.
+    assert tries == ["sess_1_a"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(StorageFull, "STORAGE_FULL"), (StorageDenied, "STORAGE_DENIED")])

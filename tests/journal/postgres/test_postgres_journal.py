@@ -69,6 +69,7 @@ def forget_owner(address: StoreAddress, owner: str) -> None:
     session.close()
 
 
+@pytest.mark.rule("store.any")
 @pytest.mark.parametrize("suspend_seconds", MODES)
 @pytest.mark.parametrize("case", SAMPLED, ids=lambda case: case.__name__)
 def test_an_engine_on_postgres_is_durable(
@@ -77,6 +78,7 @@ def test_an_engine_on_postgres_is_durable(
     asyncio.run(case(PostgresHost(emptied_database(), tmp_path, suspend_seconds)))
 
 
+@pytest.mark.rule("store.any")
 @pytest.mark.parametrize("case", queries_suite.CASES, ids=lambda case: case.__name__)
 def test_queries_of_postgres_pass_the_suite(case: Callable[..., Any], tmp_path: Path) -> None:
     asyncio.run(case(PostgresHost(emptied_database(), tmp_path)))

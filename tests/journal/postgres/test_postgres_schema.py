@@ -13,6 +13,7 @@ from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
 
 
+@pytest.mark.rule("store.schema")
 def test_two_machines_that_migrate_at_once_make_the_tables_once() -> None:
     address = StoreAddress(empty_database())
 
@@ -25,6 +26,7 @@ def test_two_machines_that_migrate_at_once_make_the_tables_once() -> None:
     assert sorted(before, key=str) == [None, (1, 1)] or sorted(before, key=str) == [(1, 1), None]
 
 
+@pytest.mark.rule("store.schema")
 def test_tables_of_another_version_are_refused() -> None:
     with closing(PostgresSession(StoreAddress(fresh_database()))) as session:
         postgres_schema.check(session)
@@ -51,6 +53,7 @@ def test_a_restored_database_is_used_only_after_its_positions_were_set_anew() ->
         assert session.fetch("SELECT number FROM generation") == [(number + 1,)]
 
 
+@pytest.mark.rule("store.schema")
 def test_a_wrong_password_is_an_error_that_names_it() -> None:
     refused = driver().InvalidPasswordError('password authentication failed for user "me"')
     error = storage_error(StoreAddress("postgres://me:wrong-horse@db/x"), refused)

@@ -69,6 +69,7 @@ class LossySession(PostgresSession):
         return answer
 
 
+@pytest.mark.rule("store.away")
 @pytest.mark.parametrize("losses", [["answer"], ["commit"], ["commit", "answer"]])
 def test_a_lost_commit_is_neither_repeated_nor_lost(
     losses: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +96,7 @@ def test_a_lost_commit_is_neither_repeated_nor_lost(
     assert keys == ["requested", "note:1", f"ask{ASKED}", "ask", "note:2"]
 
 
+@pytest.mark.rule("store.fence")
 def test_a_process_that_lost_its_run_cannot_write(tmp_path: Path) -> None:
     async def work(url: str) -> None:
         async with journal_on(url, tmp_path) as ours, journal_on(url, tmp_path) as theirs:
@@ -126,6 +128,24 @@ def test_a_process_that_lost_its_run_cannot_write(tmp_path: Path) -> None:
     asyncio.run(work(emptied_database()))
 
 
+def test_a_record_that_postgres_cannot_hold_fails_alone(tmp_path: Path) -> None:
+    async def work(url: str) -> None:
+        async with journal_on(url, tmp_path) as journal:
+            bad, good = await journal.begin(RUN, opened(RUN)), await journal.begin(OTHER, opened(OTHER))
+            assert bad is not None
+            assert good is not None
+            results = await asyncio.gather(
+                journal.append(bad, "note:\0", Noted(content="odd")),
+                journal.append(good, "note:1", Noted(content="fine")),
+                return_exceptions=True,
+            )
+            assert isinstance(results[0], Exception)
+            assert getattr(results[1], "seq", None) == 2
+
+    asyncio.run(work(emptied_database()))
+
+
+@pytest.mark.rule("store.beat")
 def test_a_stuck_writer_loses_its_leases(tmp_path: Path) -> None:
     stuck, go_on = threading.Event(), threading.Event()
 
@@ -155,6 +175,7 @@ def test_a_stuck_writer_loses_its_leases(tmp_path: Path) -> None:
     asyncio.run(work(emptied_database()))
 
 
+@pytest.mark.rule("store.beat")
 def test_a_sweep_trusts_silence_only_after_its_own_connection_was_healthy(tmp_path: Path) -> None:
     async def work(url: str) -> tuple[bool, bool]:
         async with journal_on(url, tmp_path) as ours, journal_on(url, tmp_path) as theirs:
@@ -168,6 +189,7 @@ def test_a_sweep_trusts_silence_only_after_its_own_connection_was_healthy(tmp_pa
     assert asyncio.run(work(emptied_database())) == (False, True)
 
 
+@pytest.mark.rule("store.beat")
 def test_times_come_from_the_clock_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = emptied_database()
     real = time.time
@@ -184,6 +206,7 @@ def test_times_come_from_the_clock_of_the_database(tmp_path: Path, monkeypatch: 
     assert abs(at - administer(url, "SELECT extract(epoch FROM clock_timestamp())::float8")[0][0]) < 25
 
 
+@pytest.mark.rule("store.follow")
 def test_a_follower_misses_no_commit_that_overlaps_another(tmp_path: Path) -> None:
     slow_row = (
         "INSERT INTO events (id, run, seq, key, at, clock, kind, body, sum)"
@@ -215,6 +238,7 @@ def test_a_follower_misses_no_commit_that_overlaps_another(tmp_path: Path) -> No
     asyncio.run(work(emptied_database()))
 
 
+@pytest.mark.rule("store.away")
 def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_reported(tmp_path: Path) -> None:
     server = OwnServer(tmp_path)
     tmp_path.chmod(0o755)

@@ -11,7 +11,7 @@ from deputy.core.errors import StorageAway, StorageError
 from deputy.journal.clock import Clock
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import COLUMNS, NOW, PostgresTables, columns
-from deputy.journal.postgres.store_address import PostgresSession, driver, is_away, storage_error
+from deputy.journal.postgres.store_address import PostgresSession, driver, is_away, is_of_database, storage_error
 from deputy.journal.shared_rate_limit import HeldUntil
 from deputy.journal.sql.group_writer import GroupWriter, attempt
 from deputy.journal.sql.rows import LeaseRow
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Done = tuple[Transaction, list[Result]]
 
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_CLOSING_SECONDS = 10.0
+"""How long a process that ends waits for a database that is away."""
 _WIDTH = 7 + sum(COLUMNS.values()) + 1
 _COMMIT = f"SELECT * FROM commit_batch({', '.join(f'${at}' for at in range(1, _WIDTH + 1))})"  # noqa: S608
 _DONE, _DONE_BEFORE = 1, 2
@@ -155,12 +157,13 @@ class PostgresWriter(GroupWriter):
             except Exception as error:
                 self._drop_session(is_lost=is_away(error))
                 if not is_away(error):
-                    if isinstance(error, StorageError) or getattr(error, "sqlstate", None):
-                        raise storage_error_of(self._address, error) from error
-                    raise
+                    if isinstance(error, StorageError) or not is_of_database(error):
+                        # A value that Postgres cannot hold fails alone: the rest of the batch is tried again.
+                        raise
+                    raise storage_error(self._address, error) from error
                 now = time.monotonic()
                 until = now + self._patience_seconds if until is None else until
-                if now >= until or self._is_abandoned:
+                if now >= min(until, self._closing_at + _CLOSING_SECONDS) or self._is_abandoned:
                     what = f"it was away for {self._patience_seconds:g} s ({error})"
                     raise StorageAway(self.location, what) from error
             time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
@@ -267,11 +270,6 @@ class PostgresWriter(GroupWriter):
             session.drop()
         if is_lost:
             self._healthy_since = time.monotonic()
-
-
-def storage_error_of(address: StoreAddress, error: Exception) -> StorageError:
-    """The error as a StorageError."""
-    return error if isinstance(error, StorageError) else storage_error(address, error)
 
 
 def _runs_of(batch: Sequence[Work]) -> list[str]:

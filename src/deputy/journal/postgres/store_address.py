@@ -174,6 +174,12 @@ def is_away(error: BaseException) -> bool:
     return is_driver or isinstance(error, OSError | EOFError)
 
 
+def is_of_database(error: BaseException) -> bool:
+    """Whether the database failed, not a value that it was given."""
+    code: str = getattr(error, "sqlstate", None) or ""
+    return bool(code) and code[:2] != "22"
+
+
 def storage_error(address: StoreAddress, error: BaseException) -> StorageError:
     """The StorageError for an error of Postgres or of the way to it."""
     name, what = address.location, " ".join(str(error).split()) or type(error).__name__

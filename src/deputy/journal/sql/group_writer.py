@@ -65,6 +65,7 @@ class GroupWriter:
         self._work: deque[Work] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._closing_at = float("inf")
         self._is_abandoned = False
         self._progress: dict[str, deque[_Shown]] = {}
         self._progressed: dict[str, int] = {}
@@ -120,6 +121,7 @@ class GroupWriter:
         self._hand_over()
         with self._wake:
             self._closing = True
+            self._closing_at = time.monotonic()
             if not orderly:
                 self._work.clear()
                 self._held.clear()

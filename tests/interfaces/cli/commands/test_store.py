@@ -34,6 +34,7 @@ class Machine:
         return json.loads(self.run(*arguments, "--json").stdout)
 
 
+@pytest.mark.rule("store.any")
 def test_every_command_works_from_another_machine(house: CommandHouse, tmp_path: Path) -> None:
     url = emptied_database()
     here, there = Machine(house, "here", url), Machine(house, "there", url)
@@ -53,6 +54,7 @@ def test_every_command_works_from_another_machine(house: CommandHouse, tmp_path:
     assert here.json("store", "status")["runs"] == 0
 
 
+@pytest.mark.rule("store.any")
 def test_an_approval_reaches_the_machine_that_waits_for_it(house: CommandHouse) -> None:
     url = emptied_database()
     here, there = Machine(house, "here", url), Machine(house, "there", url)
@@ -72,6 +74,7 @@ def listed(machine: Machine) -> list[dict[str, Any]]:
     return machine.json("ps", "--all")["delegations"]
 
 
+@pytest.mark.rule("store.any")
 def test_mcp_reads_the_store(house: CommandHouse) -> None:
     url = emptied_database()
     here, there = Machine(house, "here", url), Machine(house, "there", url)
@@ -94,6 +97,7 @@ def test_migrate_prepares_an_empty_database_once(house: CommandHouse) -> None:
     assert machine.run("ps").returncode == 0
 
 
+@pytest.mark.rule("store.schema")
 def test_a_store_that_cannot_be_used_says_what_to_do(house: CommandHouse) -> None:
     def said(url: str, *command: str) -> str:
         done = Machine(house, "here", url).run(*(command or ("ps",)))
@@ -127,6 +131,7 @@ def test_a_role_with_the_documented_rights_works(house: CommandHouse) -> None:
     assert "Removed 2 runs" in machine.run("prune", "--older-than", "0s").stderr
 
 
+@pytest.mark.rule("store.schema")
 @pytest.mark.parametrize("command", [("delegate", "--yes", "[look] what is here?"), ("store", "migrate")])
 def test_a_role_that_may_only_read_is_refused(house: CommandHouse, command: tuple[str, ...]) -> None:
     is_made = command[0] == "delegate"

@@ -1,0 +1,130 @@
+"""What works beside a running journal on a Postgres store: ending late runs, nested runs, retention, rate limits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+from tests.journal.postgres.test_postgres_writer import journal_on
+from tests.support.postgres import emptied_database
+
+from deputy.core.errors import Error, NotAdmitted
+from deputy.core.events import ToolCallEnded
+from deputy.core.limits import Budget
+from deputy.core.rate_limit import SlotRequest
+from deputy.core.request import Grant
+from deputy.journal.expire import expire_overdue
+from deputy.journal.nested import nested_amounts, reserve
+from deputy.journal.postgres.postgres_store import PostgresStore
+from deputy.journal.retention import pin, prune
+from deputy.journal.shared_rate_limit import JournalRateLimitStore
+from deputy.testing.queries_suite import completed, opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from deputy.core.rate_limit import SlotShare
+
+RUN = "sess_1_root00"
+
+
+def test_a_late_run_of_another_process_is_ended_and_its_process_fenced(tmp_path: Path) -> None:
+    store = PostgresStore(emptied_database(), tmp_path)
+
+    async def work() -> None:
+        async with journal_on(store.address.url, tmp_path) as journal:
+            start = opened(RUN)
+            await journal.begin(RUN, replace(start, lineage=replace(start.lineage, deadline=1.0)))
+            state = await journal.state(RUN)
+            assert state is not None
+            assert await asyncio.to_thread(expire_overdue, store, [state]) == [state]
+            ended = await journal.state(RUN)
+            assert ended is not None
+            assert not ended.is_live
+            # Only the first one ends it.
+            assert await asyncio.to_thread(expire_overdue, store, [state]) == []
+
+    asyncio.run(work())
+
+
+def test_a_nested_run_reserves_half_of_what_is_left(tmp_path: Path) -> None:
+    store = PostgresStore(emptied_database(), tmp_path)
+
+    async def work() -> None:
+        async with journal_on(store.address.url, tmp_path) as journal:
+            grant = Grant(budget=Budget(requests=8))
+            await journal.begin(RUN, replace(opened(RUN), grant=grant))
+
+            def twice() -> list[int | None]:
+                found = [reserve(store, RUN, f"sess_1_nest{n}", 64, store).budget.requests for n in range(2)]
+                with store.queries() as queries:
+                    assert [amount.requests for _, _, amount in nested_amounts(queries, RUN)] == found
+                with pytest.raises(NotAdmitted, match="is not in postgres://"):
+                    reserve(store, "sess_1_unknown", "sess_1_nest3", 64, store)
+                return found
+
+            assert await asyncio.to_thread(twice) == [4, 2]
+
+    asyncio.run(work())
+
+
+def test_old_runs_are_removed_unless_pinned(tmp_path: Path) -> None:
+    store = PostgresStore(emptied_database(), tmp_path)
+
+    async def work() -> None:
+        async with journal_on(store.address.url, tmp_path) as journal:
+            lease = await journal.begin(RUN, opened(RUN))
+            assert lease is not None
+            await journal.finish(lease, "returned:0", completed(RUN))
+
+    asyncio.run(work())
+    pin(store, RUN, pinned=True)
+    assert prune(store, time.time() + 60) == []
+    pin(store, RUN, pinned=False)
+    assert [tree.root for tree in prune(store, time.time() + 60)] == [RUN]
+    with store.queries() as queries:
+        assert queries.ids() == []
+
+
+def test_a_rate_limit_holds_back_the_processes_of_all_machines(tmp_path: Path) -> None:
+    async def work(url: str) -> None:
+        async with journal_on(url, tmp_path) as one, journal_on(url, tmp_path) as other:
+            ours, theirs = JournalRateLimitStore(one, "acme/key"), JournalRateLimitStore(other, "acme/key")
+            now = time.monotonic()
+            await ours.hold(now + 100)
+            assert 90 < await theirs.next_start(now, 0.1) <= 101
+            assert not theirs.is_calm(now)
+            shares: list[SlotShare | None] = []
+            given = asyncio.Event()
+
+            def take(share: SlotShare | None) -> None:
+                shares.append(share)
+                given.set()
+
+            ours.share(SlotRequest(now=now, active=8, wanted=8, throttled=now), take)
+            await given.wait()
+            (share,) = shares
+            assert share is not None
+            assert (share.limit, share.until > now) == (4.0, True)
+            assert share.until < now + 3600
+
+    asyncio.run(work(emptied_database()))
+
+
+def test_one_error_of_two_processes_is_one_row(tmp_path: Path) -> None:
+    error = Error(type="storage", message="Full.", recoverable=True, recommendation="Free some space.")
+
+    async def work(url: str) -> list[tuple[str, int]]:
+        async with journal_on(url, tmp_path) as one, journal_on(url, tmp_path) as other:
+            leases = [await one.begin(RUN, opened(RUN)), await other.begin("sess_2_other0", opened("sess_2_other0"))]
+            async with asyncio.TaskGroup() as group:
+                for journal, lease in zip((one, other), leases, strict=True):
+                    assert lease is not None
+                    for n in range(5):
+                        group.create_task(journal.append(lease, f"tool:{n}", ToolCallEnded(tool="t", error=error)))
+            return await one.read(lambda queries: [(row.message, row.count) for row in queries.errors(10)])
+
+    assert asyncio.run(work(emptied_database())) == [("Full.", 10)]
