@@ -9,6 +9,7 @@ from tests.support.command_house import entries
 from tests.support.scripts import call, talk, turn, write_script
 
 from deputy.backends.acp import jsonrpc
+from deputy.core.limits import Budget
 from deputy.interfaces import questions
 from deputy.interfaces.acp import acp_session
 
@@ -224,6 +225,35 @@ def test_a_question_in_words_ends_the_turn_and_the_next_prompt_answers_it(place)
     before, text = asyncio.run(main())
     assert before == "Which colour?"
     assert text.endswith("Blue it is.")
+
+
+@pytest.mark.parametrize(
+    ("turns", "budget", "reason", "words"),
+    [
+        (
+            (turn("I look.", call("Glob", pattern="*")), turn("So far.")),
+            Budget(requests=2),
+            "max_turn_requests",
+            "budget",
+        ),
+        (
+            (turn("I look.", call("Glob", pattern="*")), turn(faults=("context_exhausted",))),
+            None,
+            "max_tokens",
+            "context",
+        ),
+    ],
+    ids=["budget", "context"],
+)
+def test_a_turn_that_reaches_a_limit_says_which(place, turns, budget, reason, words):
+    place.says(talk(*turns, turn("The end."), when="go"))
+
+    async def main():
+        async with Editor(place.workspace, budget=budget) as editor:
+            return await editor.prompt(await editor.open(), "go"), editor.text
+
+    stop, text = asyncio.run(main())
+    assert (stop, words in text.lower()) == (reason, True), text
 
 
 def test_a_failed_turn_is_an_error_and_never_an_answer(place):

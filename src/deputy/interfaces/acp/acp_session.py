@@ -42,7 +42,6 @@ _OPTIONS: Mapping[Choice, tuple[str, str]] = {
     "no": ("reject_once", "Deny"),
 }
 """By choice: the kind and the name of its permission option."""
-_STOPS = {"timeout": "max_turn_requests", "budget": "max_turn_requests", "context_exhausted": "max_tokens"}
 
 
 class AcpOptions(Struct, frozen=True, kw_only=True):
@@ -209,8 +208,10 @@ class AcpSession:
             await self._send([message(outgoing_text(f"\n\n{why}" if shown else why))])
         elif not shown and outcome.report:
             await self._send([message(outgoing_text(outcome.report))])
-        reason = str(getattr(outcome, "reason", ""))
-        stop = _STOPS.get(reason, "max_turn_requests") if outcome.status == "partial" else "end_turn"
+        stop = "end_turn"
+        if outcome.status == "partial":
+            is_full = any(error.type == "context_exhausted" for error in outcome.errors)
+            stop = "max_tokens" if is_full else "max_turn_requests"
         return {"stopReason": stop, "_meta": meta}
 
     async def _stop_when_cancelled(self, deputy: Deputy) -> None:
