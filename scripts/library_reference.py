@@ -33,6 +33,7 @@ GROUPS = {
     "Refinement": ["Refined", "AgentEvaluator", "ScriptEvaluator"],
     "Questions and approval": ["Question", "ApprovalRequest", "Decision"],
     "Progress": ["Progress"],
+    "Your own agents": ["BackendRequest", "TokenUsage", "ToolUse"],
     "Observers and logs": [
         "Observer",
         "ObservedRun",

@@ -2,6 +2,7 @@ from deputy.client import Deputy as Deputy
 from deputy.core.approval import ApprovalRequest as ApprovalRequest
 from deputy.core.approval import Decision as Decision
 from deputy.core.approval import Question as Question
+from deputy.core.conversation import TokenUsage as TokenUsage
 from deputy.core.errors import CannotSpawn as CannotSpawn
 from deputy.core.errors import DeputyError as DeputyError
 from deputy.core.errors import Error as Error
@@ -28,6 +29,8 @@ from deputy.core.results import Outcomes as Outcomes
 from deputy.core.results import Result as Result
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
+from deputy.engine.ports.backend import BackendRequest as BackendRequest
+from deputy.engine.ports.backend import ToolUse as ToolUse
 from deputy.engine.ports.observer import ObservedRun as ObservedRun
 from deputy.engine.ports.observer import ObservedStep as ObservedStep
 from deputy.engine.ports.observer import Observer as Observer

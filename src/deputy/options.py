@@ -19,6 +19,7 @@ from deputy.engine.ports.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from deputy.backends.function_backend import AgentFunction
     from deputy.core.approval import Answerer
     from deputy.core.progress import Progress
     from deputy.engine.agent_context import Approval
@@ -90,6 +91,18 @@ def _valid(is_valid: Callable[[object], bool], expected: str) -> dict[str, Any]:
 _FLAG = _valid(_optional(bool), "give True, False or None")
 
 
+def _are_functions(value: object) -> bool:
+    if value is None:
+        return True
+    from deputy.backends.function_backend import is_agent_function
+
+    functions = cast("dict[object, object]", value) if isinstance(value, dict) else {"": None}
+    return all(
+        isinstance(name, str) and name.replace("-", "").replace("_", "").isalnum() and is_agent_function(function)
+        for name, function in functions.items()
+    )
+
+
 def _are_servers(value: object) -> bool:
     if value is None:
         return True
@@ -124,6 +137,10 @@ class DeputyOptions:
         default=(), metadata=_valid(_are_tools, "give a list of typed functions")
     )
     """Your own tools: typed functions, or what `deputy.tool` makes."""
+    agents: Mapping[str, AgentFunction] | None = field(
+        default=None, metadata=_valid(_are_functions, "give a dict of names and async functions that take a request")
+    )
+    """Your own async functions as targets of tasks: `Task(agent=NAME)`, and the Delegate tool."""
     mcp_servers: Mapping[str, Mapping[str, Any]] | None = field(
         default=None, metadata=_valid(_are_servers, "give a dict of names and settings, like {'command': 'my-server'}")
     )

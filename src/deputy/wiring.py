@@ -38,6 +38,7 @@ from deputy.stores import STORE_VARIABLE, find_store, open_store
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from deputy.backends.function_backend import AgentFunction
     from deputy.backends.registry import BackendRegistry
     from deputy.core.limits import Amount
     from deputy.core.outcome import Outcome
@@ -148,7 +149,11 @@ async def open_runtime(
         if trusts_project is None:
             trusts_project = is_trusted(parts.workspace, parts.settings.agents.trusted)
         agents = WorkspaceAgents(
-            parts.workspace, opened.usable, trusts_project=trusts_project, own_tools=[tool.name for tool in tools]
+            parts.workspace,
+            opened.usable,
+            trusts_project=trusts_project,
+            own_tools=[tool.name for tool in tools],
+            functions=parts.functions,
         )
         backends, policy = _find_backends(parts, journal, opened), _policy(parts, options.policy)
         services = Services(
@@ -203,6 +208,7 @@ class _RuntimeParts:
         self.workspace = options.root
         self.effective = options.settings
         self.observer = options.observer
+        self.functions: Mapping[str, AgentFunction] = options.agents or {}
         self.mcp_servers = mcp_servers(McpSettings(servers=dict(options.mcp_servers or {})), "Deputy")
         self.settings = load_user()
         self.folder = home.make_home(options.folder or home.home_path())
@@ -276,6 +282,7 @@ def _find_backends(parts: _RuntimeParts, journal: SqlJournal, models: ModelFacto
         redactor=parts.redactor,
         open_files=partial(WorkspaceTextFiles, private=parts.private, main=parts.workspace),
         tables=load_fallback_tables(),
+        functions=parts.functions,
     )
 
 

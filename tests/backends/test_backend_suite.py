@@ -1,10 +1,14 @@
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
-from msgspec import structs
+from msgspec import json, structs
 from tests.backends.conftest import ACP_MODELS, MODELS, FakeAcpStage, FakeStage
 from tests.backends.native import NativeStage
 
+from deputy.backends.function_backend import FunctionBackend
+from deputy.core.model_errors import ModelError
+from deputy.engine.ports.backend import ToolUse
 from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 
 STAGES = [f"cli:{name}" for name in MODELS] + [f"acp:{name}" for name in ACP_MODELS]
@@ -38,6 +42,59 @@ def natively(case):
         for end in case.ends
     )
     return structs.replace(case, ends=ends)
+
+
+class FunctionStage:
+    """Plays cases with an async generator function that does what the script says."""
+
+    model = "python:player"
+
+    @asynccontextmanager
+    async def open(self, case, workspace):
+        turns = list(case.turns)
+
+        async def player(request):
+            while True:
+                turn = turns.pop(0)
+                if turn.delay_seconds:
+                    await asyncio.Event().wait()
+                for fault in turn.faults:
+                    raise {kind.code.lower(): kind for kind in ModelError.__subclasses__()}[fault]("scripted")
+                yield turn.text
+                yield turn.usage
+                for call in turn.calls:
+                    is_denied = call.name not in request.grant.tools
+                    if call.name == "Write" and not is_denied:
+                        workspace.joinpath(call.arguments["path"]).write_text(call.arguments["content"])
+                    yield ToolUse(
+                        name=call.name,
+                        arguments=json.encode(call.arguments).decode(),
+                        may_write=call.name == "Write",
+                        is_denied=is_denied,
+                        is_error=is_denied,
+                    )
+                if not turn.calls:
+                    return
+
+        yield FunctionBackend(self.model, player)
+
+
+def as_function(case):
+    """A case as a function has it: its errors are those of models."""
+    codes = {"PROGRAM_NOT_LOGGED_IN": "BAD_API_KEY"}
+    return structs.replace(
+        case, ends=tuple(structs.replace(end, code=codes.get(end.code, end.code)) for end in case.ends)
+    )
+
+
+@pytest.mark.parametrize("case", [as_function(case) for case in CASES], ids=lambda case: case.name)
+def test_a_function_comes_to_the_same_end(case, workspace):
+    ends = asyncio.run(play(case, FunctionStage(), workspace))
+    assert len(ends) == len(case.ends)
+
+
+def test_a_function_that_is_cancelled_leaves_nothing(workspace):
+    asyncio.run(leave_in_the_middle(FunctionStage(), workspace))
 
 
 # One that is overloaded is asked again by us, for as long as its retries last: tests/models has that.

@@ -7,11 +7,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deputy.core.fallback import FUNCTION
+from deputy.core.request import READ_ONLY_TOOLS
+from deputy.core.task import Role
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from deputy.agents.agent_files import AgentCatalog
-    from deputy.core.task import NoRole, Role
+    from deputy.core.task import NoRole
 
 
 class WorkspaceAgents:
@@ -24,7 +28,10 @@ class WorkspaceAgents:
         *,
         trusts_project: bool,
         own_tools: Collection[str] = (),
+        functions: Collection[str] = (),
     ) -> None:
+        self._functions = functions
+        """The names of the program's own functions, which come before definitions."""
         self._workspace = workspace
         self._usable_model = usable_model
         self._trusts_project = trusts_project
@@ -34,12 +41,15 @@ class WorkspaceAgents:
         """The names of the agents."""
         from deputy.agents.resolve_role import names_in
 
-        return names_in(self._catalogue())
+        return tuple(dict.fromkeys((*self._functions, *names_in(self._catalogue()))))
 
     async def find(self, name: str) -> Role | NoRole:
         """The role of an agent, or why it cannot be used."""
         from deputy.agents.resolve_role import find_role
 
+        if name in self._functions:
+            # It works with the program's own rights, so tools that write would only ask for approval in vain.
+            return Role(name=name, model=f"{FUNCTION}{name}", tools=READ_ONLY_TOOLS)
         catalogue = await asyncio.to_thread(self._catalogue)
         return find_role(
             catalogue,

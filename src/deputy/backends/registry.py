@@ -1,4 +1,4 @@
-"""The backends of this machine: the native loop, and installed programs."""
+"""The backends of this machine: the native loop, installed programs, and functions of the program."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.fallback import INLINE, NATIVE, SHIPPED_FALLBACK, Candidate, candidates, chain_of
+from deputy.core.fallback import INLINE, NATIVE, SHIPPED_FALLBACK, Candidate, candidates, chain_of, is_function
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from deputy.backends.function_backend import AgentFunction
     from deputy.core.fallback import FallbackTables
     from deputy.core.redaction import Redactor
     from deputy.engine.ports import Backend
@@ -32,7 +33,9 @@ class BackendRegistry:
         redactor: Redactor | None = None,
         open_files: OpenTextFiles | None = None,
         tables: FallbackTables = SHIPPED_FALLBACK,
+        functions: Mapping[str, AgentFunction] | None = None,
     ) -> None:
+        self._functions: Mapping[str, AgentFunction] = {} if functions is None else functions
         self._environ = environ
         self._provider_of = provider_of
         self._full_name = full_name
@@ -46,6 +49,8 @@ class BackendRegistry:
 
     def candidates(self, model: str, *, falls_back: bool) -> tuple[Candidate, ...]:
         """The candidates for a model, best first, without inline; native only if its provider has no program."""
+        if is_function(model):
+            return (Candidate(backend=model, model=model),)
         if self._provider_of(model) not in self._tables.programs:
             return (Candidate(backend=NATIVE, model=model),)
         chain = chain_of(self._chained(model), self._tables)
@@ -99,6 +104,10 @@ class BackendRegistry:
             from deputy.backends.acp import acp_backend
 
             return acp_backend(name, self._environ, self._open_files, self._redactor)
+        if name in self._functions:
+            from deputy.backends.function_backend import FunctionBackend
+
+            return FunctionBackend(f"{kind}:{name}", self._functions[name])
         return None
 
     def model_for(self, candidate: Candidate) -> str:

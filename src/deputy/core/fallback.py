@@ -19,6 +19,8 @@ UNCHOSEN_SCOUT = f"{SCOUT} (no model is configured)"
 ONLY_A_PERSON = "only the person who runs Deputy may name a script, not a caller, a text or a project's file"
 NATIVE = "native"
 INLINE = "inline"
+FUNCTION = "python:"
+"""The start of the names of functions, as models and as backends."""
 NATIVE_FAILURES = 2
 """Failures of the native backend after which the root session skips it."""
 RESUMES = 2
@@ -139,6 +141,11 @@ def candidates(
 def is_script(name: str) -> bool:
     """Whether a name stands for a file; such a name can make Deputy read any file."""
     return name.startswith(SCRIPT)
+
+
+def is_function(name: str) -> bool:
+    """Whether a name stands for a function of the program."""
+    return name.startswith(FUNCTION)
 
 
 def chain_of(model: str, tables: FallbackTables = SHIPPED_FALLBACK) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ async def record_attempt(
 
 def open_model(candidate: Candidate, services: Services) -> Model:
     """The candidate's model: callable for the native backend, else only a name."""
-    return services.open_model(candidate.model) if candidate.backend == NATIVE else _Elsewhere(candidate.model)
+    return services.open_model(candidate.model) if candidate.backend == NATIVE else Elsewhere(candidate.model)
 
 
 async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
@@ -99,7 +99,7 @@ async def attempt(work: AttemptInput, candidate: Candidate) -> AttemptResult:
         program = await _open_program(work, candidate)
         if isinstance(program, Error):
             return _failed(candidate, program)
-    model = work.services.open_model(candidate.model) if program is None else _Elsewhere(candidate.model)
+    model = work.services.open_model(candidate.model) if program is None else Elsewhere(candidate.model)
     notice = "" if work.services.backends is None else work.services.backends.notice(candidate.model)
     agent = repairing = await with_model(run, work.agent, work.services, candidate.model, model)
     if history.is_answered:
@@ -188,7 +188,7 @@ def _writing(agent: AgentContext) -> str:
     return ", ".join(sorted(agent.grant.tools & WRITING_TOOLS))
 
 
-class _Elsewhere:
+class Elsewhere:
     """The name of a model that only a program calls."""
 
     context_window: int | None = None

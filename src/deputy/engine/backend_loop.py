@@ -271,7 +271,7 @@ def program_usage(end: BackendResult, request: BackendRequest) -> Usage:
     """
     sent, received = sent_tokens(request), estimated_tokens(len(end.text.encode(errors="replace")))
     usage = end.usage
-    if end.kind == "failed" or (usage.input + usage.output) * FACTOR >= sent + received:
+    if not end.is_metered or end.kind == "failed" or (usage.input + usage.output) * FACTOR >= sent + received:
         return usage
     return Usage(input=sent, output=received, requests=max(1, usage.requests), cost=usage.cost or None, estimated=True)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.approval import cost_ceiling, cost_not_bounded
 from deputy.core.errors import CannotSpawn, Unquoted, UsageError
-from deputy.core.fallback import UNCHOSEN_SCOUT, cannot_spawn, no_model
+from deputy.core.fallback import UNCHOSEN_SCOUT, cannot_spawn, is_function, no_model
 from deputy.core.limits import dollars_text
 from deputy.engine.fallback import why_unavailable
 
@@ -60,7 +60,10 @@ class ModelSelection:
     async def for_role(self, role: Role | None) -> str:
         """The model given to this Deputy, else that of the agent definition, else the default."""
         own = None if role is None or self._options.model is not None else role.model
-        return own or await self.default()
+        model = own or await self.default()
+        if is_function(model):
+            raise UsageError("model", model, "a function is the target of a task; name a model for a parent agent")
+        return model
 
     async def ensure_usable(self, *models: str) -> None:
         """Raise CannotSpawn unless each model has a key or an installed program."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from deputy.core.approval import PriceBounds
 from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
-from deputy.core.fallback import SCRIPT, is_script
+from deputy.core.fallback import FUNCTION, SCRIPT, is_function, is_script
 from deputy.core.limits import IDLE_SECONDS
 from deputy.models.catalog import (
     Catalog,
@@ -85,7 +85,7 @@ class ModelFactory:
             await self._http.aclose()
 
     def open(self, name: str) -> Model:
-        """The model for an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""
+        """The model of an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""
         opened = self._opened.get(name)
         if opened is None:
             from deputy.models.retry import RetryingModel
@@ -113,6 +113,10 @@ class ModelFactory:
             from deputy.models.script_model import ScriptModel
 
             return ScriptModel.read(name.removeprefix(SCRIPT)), name
+        if is_function(name):
+            from deputy.engine.attempt import Elsewhere
+
+            return Elsewhere(name), name
         if name.startswith(PYDANTIC_AI):
             try:
                 from deputy.models.pydantic_ai import PydanticAIModel
@@ -206,7 +210,7 @@ class ModelFactory:
 
     def _is_wireless(self, name: str) -> bool:
         """Whether the model has no provider in the catalog, and so no key and no known price."""
-        return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
+        return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI, FUNCTION))
 
     def _lookup(self, name: str) -> tuple[ResolvedName, ModelEntry]:
         """The catalog entry of a model; an unknown name without a colon may be one of Cursor's."""

@@ -87,6 +87,8 @@ class BackendResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The reason, unless `kind` is answered or asked."""
     usage: Usage = NO_USAGE
     """The usage of this turn; the cost is unknown if the backend does not report it."""
+    is_metered: bool = True
+    """Whether it calls a model, so that a missing usage is estimated."""
     model: str = ""
     """The model that was used, if the backend reports it."""
     own_session: BackendSession | None = None
@@ -130,7 +132,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """`native`, `acp:<name>`, `cli:<name>`."""
+        """`native`, `acp:<name>`, `cli:<name>`, `python:<name>`."""
         ...
 
     async def check(self) -> Ready | NotReady:
