@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-store bench-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+.PHONY: help test-store bench-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -107,6 +107,15 @@ test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm
 
 test-acpx: $(READY)  ## acpx, a client of the Agent Client Protocol from the npm registry, drives `deputy acp`
 	@$(BIN)/python -m tests.acp_suite.acpx
+
+FRAMEWORKS := build/frameworks
+$(FRAMEWORKS)/.ready: examples/frameworks/requirements.txt pyproject.toml
+	@test -x $(FRAMEWORKS)/venv/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)/venv
+	@$(FRAMEWORKS)/venv/bin/python -m pip install -qq --disable-pip-version-check -e . -r examples/frameworks/requirements.txt
+	@touch $@
+
+test-frameworks: $(FRAMEWORKS)/.ready  ## agents of pydantic-ai, the OpenAI Agents SDK, LangGraph and smolagents delegate; from PyPI
+	@for example in examples/frameworks/*.py; do echo "== $$example"; $(FRAMEWORKS)/venv/bin/python $$example || exit 1; done
 
 test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call Delegate; ONLY="claude codex" for some
 	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)

@@ -71,7 +71,7 @@ class DelegateTool:
         """The schema of its arguments, with the names of the available agents."""
         if self._schema is None:
             names = () if self._agents is None else self._agents.names()
-            self._schema = _naming(names) if names else short_schema(arguments_schema(DelegateArguments), _FOR_PROGRAMS)
+            self._schema = arguments_for_models(names)
         return self._schema
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
@@ -236,11 +236,12 @@ def _below(routing: Routing) -> Routing:
     return routing if routing.inline == "never" else structs.replace(routing, inline="parent")
 
 
-def _naming(names: Sequence[str]) -> dict[str, Any]:
-    """The schema with the agents' names in the description of `agent`."""
+def arguments_for_models(names: Sequence[str] = ()) -> dict[str, Any]:
+    """The schema of the arguments, with the agents' names in the description of `agent`."""
     schema = short_schema(arguments_schema(DelegateArguments), _FOR_PROGRAMS)
-    agent = schema["properties"]["tasks"]["items"]["properties"]["agent"]
-    agent["description"] = f"{agent['description']} Agents: {', '.join(names)}."
+    if names:
+        agent = schema["properties"]["tasks"]["items"]["properties"]["agent"]
+        agent["description"] = f"{agent['description']} Agents: {', '.join(names)}."
     return schema
 
 
@@ -262,8 +263,13 @@ def _problems(index: int, task: Task, refused: Collection[str]) -> Iterator[Fiel
         yield FieldProblem(f"tasks[{index}].model", f"is {task.model!r:.80}: {ONLY_A_PERSON}")
 
 
+def problems_text(problems: Sequence[FieldProblem]) -> str:
+    """The problems of a call, for the model that made it."""
+    return "\n".join(f"{problem.field} {problem.message}." for problem in problems)
+
+
 def _problems_error(problems: Sequence[FieldProblem]) -> ToolOutput:
-    return _error("\n".join(f"{problem.field} {problem.message}." for problem in problems))
+    return _error(problems_text(problems))
 
 
 def _error(text: str) -> ToolOutput:

@@ -1,0 +1,1 @@
+"""The Delegate tool for agents of other frameworks. Each module needs its framework, which Deputy does not install."""
