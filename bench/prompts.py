@@ -81,10 +81,16 @@ def main() -> None:
         bodies = asyncio.run(requests("subagent", "openai-chat:m", workspace, prompts))
     fixed = ["".join(reversed(pieces(body).values())) for body in bodies]
     whole = [before + body["messages"][1]["content"] for before, body in zip(fixed, bodies, strict=True)]
-    for what, texts in (("system prompt and tools", fixed), ("whole first request", whole)):
+    for what, texts in (
+        (f"system prompt and tools (goal: at least {GOAL_SHARED:.0%})", fixed),
+        ("whole first request", whole),
+    ):
         tokens = encoded(texts, folder)
         same, most = shared(tokens), max(map(len, tokens))
         print(f"three siblings share {same:,} of {most:,} tokens: {same / most:.1%} of the {what}")
+    task, _, run = bodies[0]["messages"][1]["content"].partition("\n\nThis run")
+    sizes = [len(one) for one in encoded([task, f"\n\nThis run{run}"], folder)]
+    print(f"the rest is their own: the task ({sizes[0]} tokens), then the data of the run ({sizes[1]} tokens)")
 
 
 if __name__ == "__main__":

@@ -342,3 +342,21 @@ def test_an_empty_turn_is_answered_with_other_words_and_the_second_one_is_a_fail
         assert "Continue: call a tool or report." in str(provider.asked[1].body["messages"][-1])
         assert len(provider.asked) == 2
     assert outcome.errors[0].code == "EMPTY_REPLY"
+
+
+@pytest.mark.rule("loop.text")
+def test_after_an_empty_turn_a_template_that_wants_alternating_roles_gets_one_user_message(house: House):
+    async def says_nothing(exchange, events):
+        await exchange.begin()
+        exchange.send_all([event for event in events if b'"content"' not in event])
+
+    script = turn("Here it is.", faults=("empty",))
+    with ProviderServer(script, faults={"empty": says_nothing}, strict=False) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", model="openai-chat:m"))
+    assert (outcome.status, outcome.report) == ("completed", "Here it is.")
+    [_, request] = provider.asked
+    assert [message["role"] for message in request.body["messages"]] == ["system", "user"]
+    text = request.body["messages"][1]["content"]
+    assert text.startswith("Look.")
+    assert text.endswith("Continue: call a tool or report.")

@@ -208,6 +208,8 @@ class EncodedOnce(Generic[_Item]):
         self._items: list[_Item] = list(items)
         self._buffers: dict[str, bytearray] = {}
         self._encoded: dict[str, int] = {}
+        self._last: dict[str, tuple[int, _Item]] = {}
+        """Where the last encoded item begins, and the item."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -221,17 +223,31 @@ class EncodedOnce(Generic[_Item]):
         """Add an item at the end."""
         self._items.append(item)
 
-    def encoded(self, key: str, encode: Callable[[_Item], bytes]) -> bytearray:
+    def encoded(
+        self,
+        key: str,
+        encode: Callable[[_Item], bytes],
+        merged: Callable[[_Item, _Item], _Item | None] = lambda _before, _item: None,
+    ) -> bytearray:
         """All items in the protocol `key`, joined by commas, without items that encode to nothing.
 
+        `merged` makes one item of two that follow each other, where the protocol needs that.
         Returns the list's own buffer: copy from it, never change it.
         """
         buffer = self._buffers.setdefault(key, bytearray())
         for item in self._items[self._encoded.get(key, 0) :]:
-            if encoded := encode(item):
-                if buffer:
-                    buffer += b","
-                buffer += encoded
+            if not (encoded := encode(item)):
+                continue
+            start, before = self._last.get(key, (0, None))
+            if before is not None and (both := merged(before, item)) is not None:
+                del buffer[start:]
+                self._last[key] = start, both
+                buffer += encode(both)
+                continue
+            if buffer:
+                buffer += b","
+            self._last[key] = len(buffer), item
+            buffer += encoded
         self._encoded[key] = len(self._items)
         return buffer
 

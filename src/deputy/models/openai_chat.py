@@ -79,11 +79,18 @@ def _body(target: ModelTarget, conversation: Conversation, tools: Toolset, setti
         choice = settings.tool_choice
         is_forced = isinstance(choice, ForcedTool)
         head["tool_choice"] = {"type": "function", "function": {"name": choice.name}} if is_forced else choice
-    messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
+    messages = conversation.encoded(target.provider, lambda message: _encode(message, target), _merged)
     system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
     comma = b"," if system and messages else b""
     offered = tools.encoded(_NAME, _encode_tool)
     return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
+
+
+def _merged(before: Message, message: Message) -> Message | None:
+    """Two user messages as one: the chat templates of many models refuse two in a row, as after an empty answer."""
+    if isinstance(before, UserMessage) and isinstance(message, UserMessage):
+        return UserMessage(text=f"{before.text}\n\n{message.text}")
+    return None
 
 
 def _encode_tool(tool: ToolSpec) -> bytes:
