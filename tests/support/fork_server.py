@@ -27,7 +27,13 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-NOT_PRELOADED = ("deputy.__main__", "deputy.models.pydantic_ai", "deputy.processes.reaper", "deputy.testing")
+NOT_PRELOADED = (
+    "deputy.__main__",
+    "deputy.models.pydantic_ai",
+    "deputy.observe.otel",
+    "deputy.processes.reaper",
+    "deputy.testing",
+)
 WARM_UP = (
     "delegate --task a=look --yes",
     "run look --yes --json",
