@@ -100,6 +100,7 @@ COMMANDS: dict[str, str] = {
     "docker login -p": "docker login -u bob -p {value} host.test",
     "redis-cli -a": "redis-cli -a {value} ping",
     "url": "postgres://app:{value}@db.test:5432/x",
+    "url with escaped slashes": "postgres:\\/\\/app:{value}@db.test:5432\\/x",
     "url without a user": "redis://:{value}@cache.test",
     "?key=": "https://host.test/v1?key={value}",
     "&sig=": "https://host.test/v1?se=1&sig={value}&x=1",

@@ -156,11 +156,12 @@ _OPTIONS = (
 )
 """Options that pass a password: their programs, what is between, and what is before the password."""
 TRIGGERS = (
-    "://", ":\\", "-----begin", "bearer", "--user", "--proxy-user", "--cookie", "-u", "-a", "-b", "-p", "-w", *_NAMES,
+    "://", "-----begin", "bearer", "--user", "--proxy-user", "--cookie", "-u", "-a", "-b", "-p", "-w", *_NAMES,
     *(f"{sign}{name}=" for sign in ("?", "&", ";") for name in _QUERY),
 )  # fmt: skip
 """What starts a form, in lower case."""
-TRIGGER_PATTERNS = (r"-[fgiklnosv]{1,4}u[ \"'\\]",)
+TRIGGER_PATTERNS = (r"-[fgiklnosv]{1,4}u[ \"'\\]", r":\\{1,15}/")
+"""Options of curl in one word, and the `://` of a URL with escaped slashes."""
 
 
 def find_form(text: str, at: int) -> Found | None:

@@ -54,13 +54,9 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
 
     Also the password in a variable that is an address.
     """
-    named = (
-        value
-        for name, value in environ.items()
-        if (is_secret_name(name) or words(name)[-1:] in (["key"], ["pat"], ["auth"]))
-        and value.strip().lower() not in words(name)
-    )
-    return (*named, *(password for value in environ.values() if (password := _password_in(value))))
+    items = list(environ.items())
+    named = (value for name, value in items if _is_secret_variable(name) and value.strip().lower() not in words(name))
+    return (*named, *(password for _, value in items if "://" in value and (password := _password_in(value))))
 
 
 def _password_in(address: str) -> str:
@@ -73,6 +69,11 @@ def _password_in(address: str) -> str:
 def is_known_secret(value: str) -> bool:
     """Whether a known value is hidden: long enough, and not a common word."""
     return len(value) >= LEAST_KNOWN and value.lower() not in _COMMON
+
+
+@lru_cache(4096)
+def _is_secret_variable(name: str) -> bool:
+    return is_secret_name(name) or words(name)[-1:] in (["key"], ["pat"], ["auth"])
 
 
 @lru_cache(4096)

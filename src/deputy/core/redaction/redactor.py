@@ -94,9 +94,9 @@ class Redactor:
         try:
             value = msgspec.json.decode(data)
             clean = self.redact_value(value)
-            # A repeated key is only once in the decoded value, so the text is checked too.
-            is_clean = clean == value and self.redact(text) == text
-            return data if is_clean else msgspec.json.encode(clean)
+            encoded = msgspec.json.encode(clean)
+            # A repeated key is only once in the decoded value, so a text that is encoded differently is checked too.
+            return data if data == encoded or (clean == value and self.redact(text) == text) else encoded
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return self.redact(text).encode("utf-8", "surrogateescape")
 
