@@ -262,6 +262,7 @@ async def _open_services(
             given=given,
             idle_seconds=parts.effective.idle_seconds,
             pace_of=lambda account: JournalRateLimitStore(journal, account),
+            timer=parts.timer,
         ) as models,
         McpServers(mcp_servers(settings.mcp) | parts.mcp_servers) as servers,
     ):

@@ -44,7 +44,10 @@ class ProviderKeys:
 
     def mask_json(self, body: bytes) -> bytes:
         """Encoded JSON with a mark in place of each key; the same object if it contains none."""
-        if not any(value in body for value in self._in_json):
+        for value in self._in_json:
+            if value in body:
+                break
+        else:
             return body
         # Escapes are matched whole: `\n` before `vapi-…` is not the key `nvapi-…`.
         either = rb"|".join(map(re.escape, self._in_json))

@@ -53,6 +53,7 @@ class ToolCatalog:
         text = json.encode(specs)
         masked = keys.mask_json(text)
         self.toolset = Toolset(specs if masked is text else json.decode(masked, type=list[ToolSpec]))
+        self.names = tuple(spec.name for spec in self.toolset.items)
         size = sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset.items)
         self.tokens = size // CHARACTERS_PER_TOKEN
         """The approximate tokens of the definitions in every request."""
@@ -111,7 +112,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     @property
     def held(self) -> tuple[str, ...]:
         """The names of all its tools."""
-        return tuple(spec.name for spec in self.offer.toolset.items)
+        return self.offer.names
 
     def overhead(self) -> int:
         """The approximate tokens of the tool definitions."""

@@ -35,13 +35,20 @@ class PacedProgress:
             self.flush()
             self._pass_on(progress)
             return
-        if progress.event == "text":
+        loop = asyncio.get_running_loop()
+        is_text = progress.event == "text"
+        due = self._passed_at + (TEXT_SECONDS if is_text or self._texts else COUNT_SECONDS)
+        now = loop.time()
+        if due <= now and not self._held:
+            self._stop_timer()
+            self._passed_at = now
+            self._pass_on(progress)
+            return
+        if is_text:
             self._texts.append(progress.content or "")
         self._held.pop(progress.event, None)
         self._held[progress.event] = progress
-        loop = asyncio.get_running_loop()
-        due = self._passed_at + (TEXT_SECONDS if self._texts else COUNT_SECONDS)
-        if due <= loop.time():
+        if due <= now:
             self._pass_held()
         elif self._timer is None or due < self._timer.when():
             self._stop_timer()
@@ -49,6 +56,8 @@ class PacedProgress:
 
     def flush(self) -> None:
         """Pass on what is held back."""
+        if not self._held:
+            return
         held, texts, self._held, self._texts = self._held, self._texts, {}, []
         for kind, progress in held.items():
             self._pass_on(structs.replace(progress, content="".join(texts)) if kind == "text" else progress)

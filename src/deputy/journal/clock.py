@@ -46,7 +46,7 @@ class Clock:
 
     def moment(self) -> Moment:
         """The current time by both clocks."""
-        return Moment(self.wall(), self.now())
+        return Moment(self.wall(), self._monotonic() + self._offset)
 
 
 def read_clock(connection: sqlite3.Connection, machine: Machine | None = None) -> Clock:

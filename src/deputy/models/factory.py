@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.engine.ports import Model
+    from deputy.engine.timeouts import SharedTimer
     from deputy.models.http_client import HttpClient
     from deputy.models.rate_limiter import RateLimitStore
     from deputy.models.retry import RetryPolicy
@@ -61,7 +62,9 @@ class ModelFactory:
         max_concurrency: int | None = None,
         pace_of: Callable[[str], RateLimitStore] | None = None,
         given: Mapping[str, Model] | None = None,
+        timer: SharedTimer | None = None,
     ) -> None:
+        self._timer = timer
         self.catalog = catalog or read_catalog()
         self._environ = environ
         self._given: Mapping[str, Model] = {} if given is None else given
@@ -334,6 +337,7 @@ class ModelFactory:
             context_window=entry.window,
             prices=entry.prices,
             idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
+            timer=self._timer,
         )
 
 

@@ -75,6 +75,7 @@ class WireModel:
         context_window: int | None = None,
         prices: ModelPrices | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        timer: SharedTimer | None = None,
     ) -> None:
         self.name = f"{target.provider}:{target.model}"
         self.context_window = context_window
@@ -84,7 +85,7 @@ class WireModel:
         self._http = http
         self._prices = prices
         self._idle_seconds = idle_seconds
-        self._timer = SharedTimer()
+        self._timer = timer or SharedTimer()
         path = wire.path.format(model=quote(target.model, safe=""))
         self._url = URL(endpoint.base_url.rstrip("/") + path, encoded=True)
         self._headers = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from deputy.core.foreign_text import unsplit
+from deputy.core.foreign_text import is_visible, unsplit
 from deputy.core.redaction.forms import is_shown, scheme_end
 from deputy.core.redaction.known import KnownValues
 from deputy.core.redaction.names import is_secret_name
@@ -34,6 +34,8 @@ class Redactor:
         return self.stream().feed(text, final=not is_cut) if is_cut or self._may_change(text) else text
 
     def _may_change(self, text: str) -> bool:
+        if is_visible(text):
+            return self._is_suspect(text)
         # A sequence for the terminal may have a secret inside.
         return any(self._is_suspect(one) for one in {text, unsplit(text)})
 
