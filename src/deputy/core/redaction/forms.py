@@ -229,6 +229,8 @@ _KEY_BLOCK = (
 
 
 def _find_private_key(text: str, at: int) -> Found | None:
+    if not text.startswith("-----BEGIN", at):
+        return None
     begin = compiled(
         r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
         rf"(?={_KEY_HEADER}{{0,6}}+{_LINE_START}[A-Za-z0-9+/=]{{16}})"

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 _ESCAPES = ("\\u", "\\/", "\\r", "\\b", "\\f")
 """Escapes in JSON of a plain or an invisible character."""
 
-_MANY = 256 * 1024
-"""After so many characters it is worth loading a faster engine."""
-
 
 class Redactor:
     """Replaces secrets by a mark: known values, vendor keys, private keys, and named values."""
@@ -41,7 +38,7 @@ class Redactor:
 
     def _is_suspect(self, text: str) -> bool:
         self._scanned += len(text)
-        return may_hold_secret(text, is_one_of_many=self._scanned > _MANY) or bool(self._known.spans(text))
+        return may_hold_secret(text, scanned=self._scanned) or bool(self._known.spans(text))
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
@@ -116,4 +113,4 @@ class Redactor:
 
     def stream(self) -> RedactingStream:
         """A stream that hides what `redact` hides, whatever its chunks are."""
-        return RedactingStream(self._known, is_one_of_many=self._scanned > _MANY)
+        return RedactingStream(self._known, scanned=self._scanned)

@@ -25,6 +25,12 @@ LOOK_AHEAD = 768
 """How much text after a trigger decides what it starts; a stream holds back no more than this and one word."""
 _MOST_UNSEEN = 64
 """How many invisible characters are kept at one place."""
+_FEW = 4 * 1024
+"""Up to so many characters literals are searched one by one: a pattern of all takes longer to compile."""
+_SHORT = 512
+"""The same, in one text."""
+_MANY = 256 * 1024
+"""After so many characters it is worth loading an engine that finds triggers twenty times faster."""
 _LONGEST_TRIGGER = 64
 """A trigger and the part of its key before it; neither contains a space."""
 
@@ -43,9 +49,9 @@ class RedactingStream:
     Invisible characters, raw or escaped, are taken out before a text is judged, and put back beside what stays.
     """
 
-    def __init__(self, known: KnownValues, *, is_one_of_many: bool = False) -> None:
+    def __init__(self, known: KnownValues, *, scanned: int = 0) -> None:
         self._known = known
-        self._is_one_of_many = is_one_of_many
+        self._scanned = scanned
         self._text = ""
         """The text that was judged but may be needed again, and the text held back."""
         self._at = 0
@@ -67,6 +73,7 @@ class RedactingStream:
     def feed(self, chunk: str, *, final: bool = False) -> str:
         """The redacted text that can be shown after this chunk."""
         text = self._text = self._text + self._seen(chunk, final)
+        self._scanned += len(chunk)
         known = sorted(self._known.spans(text, self._known_to), reverse=True)
         text = _masked(text, reversed(known)) if known else text
         folded = fold(text)
@@ -74,7 +81,7 @@ class RedactingStream:
         at = look_from = self._at
         safe = len(text) if final else len(text) - LOOK_AHEAD
         shown: list[str] = []
-        is_clean = self._is_one_of_many and not may_hold_secret(text[at:], is_one_of_many=True)
+        is_clean = self._scanned > _MANY and not may_hold_secret(text[at:], scanned=self._scanned)
         trigger: int | None = None if is_clean else -1
         while True:
             if self._value:
@@ -86,7 +93,7 @@ class RedactingStream:
                 self._value = ""
             _drop_passed(known, at)
             if trigger is not None and trigger < look_from:
-                trigger = _next_trigger(folded, look_from)
+                trigger = _next_trigger(folded, look_from, self._scanned)
             if known and known[-1][0] <= (len(text) if trigger is None else trigger):
                 start, end = known.pop()
                 # A part of it may be hidden already.
@@ -166,12 +173,12 @@ def _masked(text: str, known: Iterable[tuple[int, int]]) -> str:
     return "".join((*parts, text[at:]))
 
 
-def may_hold_secret(text: str, *, is_one_of_many: bool = False) -> bool:
-    """Whether a text has a trigger; an engine that takes longer to load finds it twenty times faster."""
+def may_hold_secret(text: str, *, scanned: int = 0) -> bool:
+    """Whether a text has a trigger; `scanned` is how many characters were read before and with it."""
     folded = fold(text)
-    if is_one_of_many and text.isascii():
+    if scanned > _MANY and text.isascii():
         return _loaded_triggers().is_valid(folded)
-    return _hints().search(folded) is not None
+    return _next_trigger(folded, 0, scanned) is not None
 
 
 def fold(text: str) -> str:
@@ -213,8 +220,12 @@ def _word_start(text: str, end: int, least: int) -> int:
     return end
 
 
-def _next_trigger(folded: str, least: int) -> int | None:
+def _next_trigger(folded: str, least: int, scanned: int) -> int | None:
     """The start of the next trigger in a lower-case text."""
+    if scanned <= _FEW and len(folded) - least <= _SHORT:
+        starts = [at for literal in _literals() if (at := folded.find(literal, least)) >= 0]
+        starts += [found.start() for pattern in _patterns() if (found := compiled(pattern).search(folded, least))]
+        return min(starts, default=None)
     at = least
     while hint := _hints().search(folded, at):
         at = hint.start() + 1
@@ -227,14 +238,14 @@ def _next_trigger(folded: str, least: int) -> int | None:
 @cache
 def _triggers() -> re.Pattern[str]:
     """One pattern that matches every trigger in lower-case text."""
-    return re.compile("|".join([_one_of(sorted(_literals())), *_patterns()]), re.ASCII)
+    return re.compile("|".join([_one_of(_literals()), *_patterns()]), re.ASCII)
 
 
 @cache
 def _hints() -> re.Pattern[str]:
     """A faster pattern that matches inside every trigger: it stops only at the rarest letter of each."""
     by_letter: dict[str, list[str]] = {}
-    for literal in sorted(_literals()):
+    for literal in _literals():
         at = min(range(len(literal)), key=lambda index: _RARE_FIRST.index(literal[index]))
         rest = f"{re.escape(literal[at + 1 :])}(?<={re.escape(literal)})"
         by_letter.setdefault(literal[at], []).append(rest)
@@ -247,19 +258,20 @@ def _loaded_triggers() -> Validator:
     """The same pattern as `_triggers`, for Rust's engine."""
     from jsonschema_rs import RegexOptions, validator_for
 
-    either = "|".join([*map(re.escape, sorted(_literals())), *_patterns()])
+    either = "|".join([*map(re.escape, _literals()), *_patterns()])
     return validator_for({"pattern": either}, pattern_options=RegexOptions())
 
 
-def _literals() -> set[str]:
-    return {shape.literal.lower() for shape in SHAPES if not shape.trigger} | set(TRIGGERS)
+@cache
+def _literals() -> tuple[str, ...]:
+    return tuple(sorted({shape.literal.lower() for shape in SHAPES if not shape.trigger}.union(TRIGGERS)))
 
 
 def _patterns() -> list[str]:
     return [*TRIGGER_PATTERNS, *(shape.trigger for shape in SHAPES if shape.trigger)]
 
 
-def _one_of(literals: list[str]) -> str:
+def _one_of(literals: Iterable[str]) -> str:
     """A pattern for the shortest of these literals at a place, which reads each character once."""
     rests: dict[str, list[str]] = {}
     for literal in literals:
