@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -73,7 +72,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def digest(self) -> str:
         """The SHA-256 digest of this request as canonical JSON."""
-        return sha256(json.encode(self, order="sorted")).hexdigest()
+        return _sha256(json.encode(self, order="sorted"))
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -139,7 +138,7 @@ def call_digest(arguments: Any) -> str:
     """The SHA-256 digest of arguments as canonical JSON."""
     from json import dumps
 
-    return sha256(dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return _sha256(dumps(arguments, sort_keys=True, separators=(",", ":")).encode())
 
 
 def tools_risk(tools: Collection[str] | None) -> Risk:
@@ -235,7 +234,7 @@ def _agent_text(task: Task) -> str:
     if task.role is None:
         return task.agent or ""
     definition = json.encode(task.role, order="sorted")
-    return f"{task.agent or task.role.name} (definition: SHA-256 {sha256(definition).hexdigest()})"
+    return f"{task.agent or task.role.name} (definition: SHA-256 {_sha256(definition)})"
 
 
 def _context_text(task: Task, files: Sequence[FileDigest]) -> str:
@@ -364,3 +363,9 @@ def most_cost(task: Task, prices: PriceBounds) -> float | None:
         one = price(prices.window, task.max_output_tokens)
         bounds.append(None if one is None else exact(one * budget.requests))
     return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _sha256(data: bytes) -> str:
+    from hashlib import sha256
+
+    return sha256(data).hexdigest()

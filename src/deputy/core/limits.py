@@ -254,6 +254,11 @@ def dollars_text(dollars: float) -> str:
     return f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"
 
 
+def cost_text(cost: float | None) -> str:
+    """The cost of a request for people: dollars, `unknown`, or `free`."""
+    return "unknown" if cost is None else dollars_text(cost) if cost else "free"
+
+
 def priced(resource: Resource, count: float) -> str:
     """An amount of a resource as text."""
     return dollars_text(count) if resource == "cost" else f"{count:,} {resource[:-1] if count == 1 else resource}"

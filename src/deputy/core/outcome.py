@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
-from deputy.core.limits import added, dollars_text
+from deputy.core.limits import added, cost_text
 from deputy.core.request import Lineage
 from deputy.core.subtask.context_settings import PassedContext
 
@@ -47,11 +47,6 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     def cost_text(self) -> str:
         """The cost for people; empty if no request was made."""
         return cost_text(self.cost) if self.requests or self.cost != 0 else ""
-
-
-def cost_text(cost: float | None) -> str:
-    """The cost of a request for people: dollars, `unknown`, or `free`."""
-    return "unknown" if cost is None else dollars_text(cost) if cost else "free"
 
 
 NO_USAGE = Usage()

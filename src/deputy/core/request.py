@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-import unicodedata
 from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, json, structs
@@ -275,6 +273,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
 
 def signature(target: str, description: str, inputs: Mapping[str, Any]) -> str:
     """A stable hash of target, description and inputs, independent of key order and white space."""
+    from hashlib import blake2b
+
     try:
         canonical = json.encode([target, _flat(description), _canonical(inputs, 0)], order="deterministic")
     except (TypeError, UnicodeEncodeError) as error:
@@ -320,6 +320,8 @@ def _canonical(value: Any, depth: int) -> Any:
 
 
 def _flat(text: str) -> str:
+    import unicodedata
+
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 

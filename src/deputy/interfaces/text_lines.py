@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deputy.core.foreign_text import PlainStream as PlainStream
 from deputy.core.foreign_text import plain_data as plain_data
-from deputy.core.outcome import cost_text
+from deputy.core.limits import cost_text
 from deputy.core.visible_text import escaped_invisible as escaped_invisible
 from deputy.processes.outgoing import outgoing_json as outgoing_json
 from deputy.processes.outgoing import outgoing_text as plain

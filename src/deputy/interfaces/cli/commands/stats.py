@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 import click
 from msgspec import Struct, structs
 
-from deputy.core.limits import added
-from deputy.core.outcome import cost_text
+from deputy.core.limits import added, cost_text
 from deputy.core.request import timestamp
 from deputy.interfaces.cli.console import Console, fitted, note, open_journal, with_console
 from deputy.interfaces.text_lines import count, elapsed, one_line, terminal_width
