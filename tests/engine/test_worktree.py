@@ -22,6 +22,7 @@ from deputy.journal.expire import expire_overdue
 from deputy.journal.retention import prune_expired, remove_files
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 from deputy.journal.transcript import files_of
 from deputy.testing import ProviderServer
 from deputy.tools.git_worktrees import WorktreeCleanup
@@ -170,7 +171,7 @@ def test_a_subagent_whose_time_ran_out_without_a_process_says_where_its_changes_
             return await runtime.journal.descendants(run)
 
     (child,) = asyncio.run(begin())
-    expire_overdue(house.home, [child])
+    expire_overdue(SqliteStore(house.home), [child])
     with SqliteQueries.open(house.home) as reader:
         state = reader.state(child.run)
         outcome = reader.outcome(state)
@@ -292,7 +293,7 @@ def test_work_that_is_in_no_commit_outlives_the_run_until_it_is_removed(
     (place / left).parent.mkdir(exist_ok=True)
     (place / left).write_text("work")
     monkeypatch.setenv("DEPUTY_HOME", str(house.home.resolve()))
-    assert prune_expired(house.home, time.time() + 60, 0.0, WorktreeCleanup(os.environ)) == 1
+    assert prune_expired(SqliteStore(house.home), time.time() + 60, 0.0, WorktreeCleanup(os.environ)) == 1
     assert files_of(house.home, outcome.session_id) == [], "only the worktree stays"
     for wish in (("--dry-run",), ()):
         output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", *wish], catch_exceptions=False)
@@ -335,7 +336,7 @@ def test_where_git_hangs_at_start_up_worktrees_stay_and_are_seen_to_later(
     (tmp_path / "hangs" / "git").chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path / "hangs"), prepend=os.pathsep)
-        assert prune_expired(house.home, time.time() + 60, 0.0, WorktreeCleanup(os.environ, 0.2)) == 1
+        assert prune_expired(SqliteStore(house.home), time.time() + 60, 0.0, WorktreeCleanup(os.environ, 0.2)) == 1
     assert place.is_dir()
     monkeypatch.setenv("DEPUTY_HOME", str(house.home))
     output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s"], catch_exceptions=False)
@@ -355,7 +356,7 @@ def test_a_worktree_with_nothing_but_commits_and_caches_goes_and_frees_its_branc
     place = house.home / "worktrees" / outcome.session_id
     (place / "__pycache__").mkdir()
     (place / "__pycache__" / "a.pyc").write_bytes(b"x")
-    assert prune_expired(house.home, time.time() + 60, 0.0, WorktreeCleanup(os.environ)) == 1
+    assert prune_expired(SqliteStore(house.home), time.time() + 60, 0.0, WorktreeCleanup(os.environ)) == 1
     assert not place.exists()
     git(repository, "branch", "-D", outcome.branch)
 

@@ -19,6 +19,7 @@ from deputy.engine.recover import shown_status
 from deputy.journal.registry import list_runs
 from deputy.journal.retention import prune
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 
 __all__ = ["chromium", "pages"]
 
@@ -414,7 +415,7 @@ def test_a_board_that_cannot_be_read_after_a_reset_is_read_again(tab, pages):
         await pages.busy.complete(top, lease)
 
     pages.do(ended())
-    assert prune(pages.home, time.time() + 60)
+    assert prune(SqliteStore(pages.home), time.time() + 60)
     pages.do(pages.busy.root("born after the prune"))
     page.wait_for_selector("[role=treeitem]:has-text('born after the prune')")
     one.live()
