@@ -281,3 +281,19 @@ def test_a_journal_of_a_newer_version_is_not_read(house):
             return await client.get("/api/board")
 
     assert asyncio.run(main())["journal"]["state"] == "newer"
+
+
+def test_metrics_are_served_to_scrapers_with_the_token(house):
+    async def main():
+        async with open_page(house.home) as client:
+            before = await client.get("/metrics")
+            house.script(talk(turn("all is well")))
+            await house.delegate(TASK)
+            after = await client.get("/metrics")
+            refused = await client.ask("GET", "/metrics", Authorization=None)
+            return before, after, refused
+
+    before, after, (status, _) = asyncio.run(main())
+    assert b'deputy_runs_total{status="completed"} 0\n' in before
+    assert b'deputy_runs_total{status="completed"} 2\n' in after
+    assert status == 401

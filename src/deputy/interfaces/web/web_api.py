@@ -30,6 +30,7 @@ from deputy.interfaces.web.run_details import (
 )
 from deputy.interfaces.web.waiting import question_json
 from deputy.journal.export import export
+from deputy.journal.journal_metrics import CONTENT_TYPE, JournalMetrics
 from deputy.journal.transcript import safe_id, transcribe
 from deputy.processes.outgoing import outgoing_json
 from deputy.stores import open_queries
@@ -68,13 +69,14 @@ class _Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WebApi:
-    """The handlers of all routes below /api."""
+    """The handlers of all routes below /api, and of /metrics."""
 
     def __init__(self, home: Path, feed: Feed, jobs: Jobs) -> None:
         self._home = home
         self._feed = feed
         self._jobs = jobs
         self._reader = ReaderThread(home, "reader")
+        self._metrics = JournalMetrics()
 
     async def close(self) -> None:
         """Close the connection to the journal."""
@@ -83,6 +85,7 @@ class WebApi:
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
         return [
+            web.get("/metrics", self._metrics_text),
             web.get("/api/board", self._board),
             web.get("/api/follow", self._follow),
             web.get("/api/usage", self._usage),
@@ -138,6 +141,15 @@ class WebApi:
             return outgoing_json({by: stats_of(states, by) for by in ("model", "agent", "day", "command")})
 
         return await self._read(read)
+
+    async def _metrics_text(self, _request: web.Request) -> web.StreamResponse:
+        try:
+            body = await self._reader.read(self._metrics.text)
+        except NoJournal:
+            if self._reader.problem.state != "none":
+                raise
+            body = self._metrics.text(None)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _records(self, request: web.Request) -> web.StreamResponse:
         run = request.match_info["run"]

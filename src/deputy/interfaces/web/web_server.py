@@ -33,6 +33,7 @@ MOST_CONNECTIONS = 256
 WRONG_TOKENS, WRONG_SECONDS = 10, 60.0
 """After so many wrong tokens in so many seconds no token is looked at."""
 _SHUTDOWN_SECONDS = 1.0
+_WITH_TOKEN = ("/api", "/metrics")
 _TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -196,7 +197,7 @@ class WebServer:
         address = self._access.refuse_address(headers.getall("Host", []), headers.getall("Origin", []))
         if address is not None:
             return error_response(address.status, "REFUSED", address.message)
-        if not request.path.startswith("/api"):
+        if not request.path.startswith(_WITH_TOKEN):
             return None
         if headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             return error_response(403, "REFUSED", "Requests from that origin are refused.")
@@ -218,7 +219,7 @@ class WebServer:
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
-    if request.path.startswith("/api"):
+    if request.path.startswith(_WITH_TOKEN):
         response.headers["Cache-Control"] = "no-store"
     if response.status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="deputy"'
