@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 NOT_PRELOADED = (
     "deputy.__main__",
+    "deputy.integrations",
     "deputy.models.pydantic_ai",
     "deputy.observe.otel",
     "deputy.processes.reaper",
