@@ -93,6 +93,7 @@ def resumed(client: Client) -> None:
     second = client.run("prompt", "And now?")
     assert "The second answer." in second, second
     [run] = client.runs()
+    assert run["session_id"] in client.run("sessions", "list")
     assert "And now?" in client.deputy("transcript", run["session_id"])
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from acp import schema
 from tests.interfaces.acp.test_acp_session import place
 from tests.support.acp_editor import Editor
 from tests.support.command_house import entries, until
@@ -83,6 +84,28 @@ def test_a_session_of_another_folder_is_not_loaded(place, tmp_path):
             return editor.text
 
     assert asyncio.run(main()) == "Fine." * 2
+
+
+def test_sessions_are_listed_by_folder_with_the_latest_first(place, tmp_path):
+    place.says(talk(turn("Fine."), when="the", times=2))
+
+    async def main():
+        async with Editor(place.workspace) as editor:
+            assert await editor.ask("session/list") == {"sessions": []}
+            runs = []
+            for text in ("the first", "the second\nline"):
+                runs.insert(0, await editor.open())
+                await editor.prompt(runs[0], text)
+            listed = await editor.ask("session/list", cwd=str(place.workspace))
+            assert schema.ListSessionsResponse.model_validate(listed)
+            assert (await editor.ask("session/list"))["sessions"] == listed["sessions"]
+            assert (await editor.ask("session/list", cwd=str(tmp_path)))["sessions"] == []
+            return runs, listed["sessions"]
+
+    runs, sessions = asyncio.run(main())
+    assert [one["sessionId"] for one in sessions] == runs
+    assert [one["title"] for one in sessions] == ["the second line", "the first"]
+    assert {one["cwd"] for one in sessions} == {str(place.workspace)}
 
 
 def test_a_closed_session_cancels_its_turn(place):

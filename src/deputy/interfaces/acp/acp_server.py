@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,12 +13,18 @@ from deputy import __version__
 from deputy.backends.acp import jsonrpc
 from deputy.backends.cli.program import Fields, json_object, parts, text_of
 from deputy.core.errors import DeputyError, UnknownRun, UsageError
+from deputy.core.events import Record, RunOpened
+from deputy.core.request import timestamp
 from deputy.core.visible_text import visible_json_of
+from deputy.engine.call import RUN
 from deputy.interfaces.acp.acp_session import AcpOptions, AcpSession
 from deputy.interfaces.background import cause_of, first_of
 from deputy.interfaces.stdio_streams import MOST_LINE, MOST_UNWRITTEN, StdioReader, StdioWriter, own_streams
+from deputy.interfaces.text_lines import one_line
+from deputy.journal.home import home_path
 from deputy.processes.bounded_output import MOST_PARTS, has_too_many_parts
 from deputy.processes.outgoing import outgoing_text
+from deputy.stores import open_queries
 from deputy.tools.tool_text import safe_name
 
 if TYPE_CHECKING:
@@ -27,13 +34,16 @@ MOST_SESSIONS = 64
 """How many sessions may be open; more are refused."""
 MOST_REQUESTS = 256
 """How many requests may be served at once; more are refused."""
-_METHODS = "initialize, session/new, session/load, session/resume, session/prompt, session/cancel, session/close"
+_METHODS = (
+    "initialize, session/new, session/load, session/resume, session/list, session/prompt, session/cancel, session/close"
+)
+_SEARCHED, _LISTED, _TITLE_WIDTH = 1000, 100, 80
 _CODES = {UnknownRun: jsonrpc.NOT_FOUND, UsageError: jsonrpc.INVALID_PARAMS}
 _ABILITIES: Fields = {
     "loadSession": True,
     "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
     "mcpCapabilities": {"http": True, "sse": False},
-    "sessionCapabilities": {"resume": {}, "close": {}},
+    "sessionCapabilities": {"resume": {}, "list": {}, "close": {}},
 }
 
 
@@ -102,6 +112,8 @@ class AcpServer:
                 return self._load(asked.params, is_replayed=True)
             case "session/resume":
                 return self._load(asked.params, is_replayed=False)
+            case "session/list":
+                return asyncio.to_thread(listed_sessions, _text(asked.params, "cwd"))
             case "session/prompt":
                 return self._prompt(asked.params, number)
             case "session/close":
@@ -181,6 +193,29 @@ class AcpServer:
 def _text(params: Fields, name: str) -> str:
     value = params.get(name)
     return value if isinstance(value, str) else ""
+
+
+def listed_sessions(folder: str) -> Fields:
+    """The latest sessions in a folder, or in all folders; agents that were started elsewhere can be opened too."""
+    sessions: list[Fields] = []
+    with open_queries(home_path()) or nullcontext() as queries:
+        states = [] if queries is None else [*queries.live(), *queries.ended(_SEARCHED)]
+        found = [one for one in states if one.command == RUN and one.parent is None and one.workspace]
+        found = [one for one in found if folder in ("", one.workspace)]
+        for state in sorted(found, key=lambda one: one.last_at, reverse=True)[:_LISTED]:
+            opened = None if queries is None else next(iter(queries.records(state.run, limit=1)), None)
+            event = opened.event if isinstance(opened, Record) else None
+            prompt = event.prompt if isinstance(event, RunOpened) else ""
+            title = one_line(outgoing_text(prompt[: _TITLE_WIDTH * 4]), _TITLE_WIDTH)
+            sessions.append(
+                {
+                    "sessionId": state.run,
+                    "cwd": state.workspace,
+                    "title": title or state.run,
+                    "updatedAt": timestamp(state.last_at),
+                }
+            )
+    return {"sessions": sessions}
 
 
 def mcp_servers(given: object) -> dict[str, dict[str, Any]]:
