@@ -76,7 +76,7 @@ def read_whole(place: WorkspacePath) -> bytes:
     with place.open_file() as file:
         content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise ToolError(f"{shown_path(place.path)} is larger than the limit of {LARGEST_BYTES:,} bytes.")
+        raise ToolError(f"{shown_path(place.path)} has more than {LARGEST_BYTES:,} bytes, so it cannot be changed.")
     return content
 
 
@@ -127,7 +127,7 @@ def replace_file(place: WorkspacePath, content: bytes) -> None:
     if place.status is not None:
         place.expect_file()
     if len(content) > LARGEST_BYTES:
-        raise ToolError(f"The content has {len(content):,} bytes; the limit is {LARGEST_BYTES:,}.")
+        raise ToolError(f"The content has {len(content):,} bytes; the limit is {LARGEST_BYTES:,}. Write less.")
     beside = f".deputy-{token_hex(8)}"
     descriptor = os.open(beside, _NEW, 0o666, dir_fd=place.directory)
     try:

@@ -61,6 +61,6 @@ def _list(workspace: Workspace, arguments: _GlobArguments, output_bytes: int, st
 def _options(arguments: _GlobArguments, workspace: Workspace) -> list[str]:
     pattern = arguments.pattern.removeprefix("./").removeprefix(f"{workspace.root}/")
     if "\0" in pattern or pattern.startswith("!"):
-        raise ToolError(f"{pattern!r:.200} is not a valid pattern; nothing was searched.")
+        raise ToolError(f"{pattern!r:.200} is not a valid pattern; nothing was searched. Give one like `**/*.py`.")
     options = ["--files", "--null", f"--glob={pattern}"]
     return [*options, "--no-ignore"] if arguments.include_ignored else options

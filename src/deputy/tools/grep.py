@@ -89,7 +89,7 @@ def _attempts(arguments: _GrepArguments) -> Iterator[tuple[_GrepArguments, str]]
 
 def _options(arguments: _GrepArguments) -> list[str]:
     if "\0" in arguments.pattern + arguments.glob:
-        raise ToolError("A pattern must not contain a NUL character; nothing was searched.")
+        raise ToolError("A pattern must not contain a NUL character; nothing was searched. Remove it.")
     options = [*_BOUNDS, f"--max-count={arguments.limit + 1}"]
     options += ["--json", f"--context={arguments.context}"] if arguments.output == "lines" else ["-l", "--null"]
     if arguments.ignore_case:

@@ -59,7 +59,7 @@ def run_tool(
         if not workspace.is_whole:
             raise ToolError("A command cannot be limited to paths, so Run needs the whole workspace; nothing was run.")
         if "\0" in arguments.command:
-            raise ToolError("A command must not contain a NUL character; nothing was run.")
+            raise ToolError("A command must not contain a NUL character; nothing was run. Remove it.")
         if len(arguments.command.encode()) > _MOST_BYTES:
             raise ToolError(
                 f"The command has more than {_MOST_BYTES:,} bytes; nothing was run. Write the text to a file first."
@@ -126,11 +126,13 @@ async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -
 def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str, str]:
     with workspace.place(path) as place:
         if not place.is_directory:
-            raise ToolError(f"{path!r:.200} is not a directory; nothing was run.")
+            raise ToolError(f"{path!r:.200} is not a directory; nothing was run. Give a directory as `path`.")
         descriptor = place.open_directory()
         if base is not None and (place.path, identity_of(os.fstat(descriptor))) != (base.path, base.identity):
             os.close(descriptor)
-            raise ToolError(f"{path!r:.200} is another directory than the approved one; nothing was run.")
+            raise ToolError(
+                f"{path!r:.200} is another directory than the approved one; nothing was run. Call again to ask for it."
+            )
         name = f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else f"{workspace.root}/{place.path}"
         return descriptor, name, place.path
 

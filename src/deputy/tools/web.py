@@ -61,7 +61,7 @@ class Web:
             async with asyncio.timeout(seconds), self._session() as session:
                 return await self._follow(session, text, limit_bytes)
         except TimeoutError as error:
-            raise ToolError(f"{text!r:.200} did not answer within {seconds:g} s.") from error
+            raise ToolError(f"{text!r:.200} did not answer within {seconds:g} s; try another page.") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ToolError(f"{text!r:.200} could not be fetched: {_reason(error)}.") from error
 
@@ -103,7 +103,7 @@ class Web:
                         length=response.content_length,
                     )
             url = self._next(url, location)
-        raise ToolError(f"{text!r:.200} was redirected more than {_MOST_REDIRECTS} times.")
+        raise ToolError(f"{text!r:.200} was redirected more than {_MOST_REDIRECTS} times; try another page.")
 
     def _next(self, url: URL, location: str) -> URL:
         target = check_url(str(url.join(URL(location))), self._allowed)

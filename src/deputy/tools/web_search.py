@@ -163,9 +163,13 @@ async def _ask(
                 raise ToolError(f"{provider} answered {response.status}: {_advice(provider, response.status)}.")
             body, is_cut = await read_body(response, _LIMIT_BYTES)
     except TimeoutError as error:
-        raise ToolError(f"{provider} did not answer within {_SECONDS} s.") from error
+        raise ToolError(
+            f"{provider} did not answer within {_SECONDS} s; search again, or report without it."
+        ) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ToolError(f"{provider} could not be reached: {type(error).__name__}.") from error
+        raise ToolError(
+            f"{provider} could not be reached ({type(error).__name__}); search again, or report without it."
+        ) from error
     try:
         answer = msgspec.json.decode(b"" if is_cut else body, type=_Answer)
     except msgspec.ValidationError as error:

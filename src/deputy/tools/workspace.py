@@ -50,7 +50,7 @@ class WorkspacePath:
         descriptor = os.open(self.name, _FILE, dir_fd=self.directory)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise ToolError(f"{shown_path(self.path)} changed while it was being opened.")
+            raise ToolError(f"{shown_path(self.path)} changed while it was being opened; call again.")
         return os.fdopen(descriptor, "rb")
 
     def open_directory(self) -> int:
@@ -196,7 +196,7 @@ class Workspace:
 
     def _parts(self, path: str, root: int) -> list[str]:
         if not path or "\0" in path:
-            raise ToolError(f"{path!r:.80} is not a valid path.")
+            raise ToolError(f"{path!r:.80} is not a valid path; give one from the workspace's root.")
         parts = _split(path)
         if ".." in parts:
             raise ToolError(f"{shown_path(path)}: `..` is not allowed; give the path from the workspace's root.")
@@ -219,16 +219,18 @@ class Workspace:
 
     def _check(self, path: str, parts: Sequence[str], for_writing: bool) -> None:
         if self._is_private(parts):
-            raise ToolError(f"{shown_path(path)} is withheld: Deputy keeps its own files there.")
+            raise ToolError(f"{shown_path(path)} is withheld: Deputy keeps its own files there. Work without it.")
         if is_withheld(parts):
-            raise ToolError(f"{shown_path(path)} is withheld: it may contain keys or credentials.")
+            raise ToolError(f"{shown_path(path)} is withheld: it may contain keys or credentials. Work without it.")
         if not self.grant.covers("/".join(parts) or "."):
             raise ToolError(f"{shown_path(path)} is not among the granted paths: {', '.join(self.grant.paths)}.")
         if for_writing and not self.grant.may_write("/".join(parts) or "."):
             allowed = ", ".join(self.grant.writable or ()) or "nowhere"
             raise ToolError(f"{shown_path(path)} must not be changed; write only beneath: {allowed}.")
         if for_writing and is_unwritable(parts):
-            raise ToolError(f"{shown_path(path)} must not be changed: other programs run files from there.")
+            raise ToolError(
+                f"{shown_path(path)} must not be changed: programs run files from there. Report the change instead."
+            )
 
     def _quickly(self, root: int, parts: list[str], closing: ExitStack) -> WorkspacePath | None:
         """Resolve with one system call; works if no part is a link, which is the usual case."""
