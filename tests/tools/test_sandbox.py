@@ -120,6 +120,23 @@ def test_a_worktree_reads_its_repository_and_sees_nothing_else_of_it(place, tmp_
 
 @needs_bwrap
 @pytest.mark.rule("run.sandbox")
+@pytest.mark.parametrize("target", ["..", "../.ssh", "../../home", "/etc"])
+@pytest.mark.parametrize("name", [".git", "tasks"])
+def test_a_link_that_a_command_makes_shows_the_next_one_nothing_outside(place, target, name):
+    grant = Grant(tools=frozenset({"Run"}), work_folder="tasks")
+    tool = run_tool(Workspace(place.root, grant), place.environment, is_sandboxed=True)
+
+    def run(command: str):
+        return asyncio.run(tool.run({"command": command}, ToolContext(call_id="sess_1_abcdef")))
+
+    assert not run(f"ln -s {target} {name}").is_error
+    after = run(f"cat {name}/.ssh/id_rsa {name}/id_rsa {name}/shadow ../.ssh/id_rsa; touch {name}/made")
+    assert f"'{name}' is a symlink, which the sandbox does not follow; nothing was run" in after.text
+    assert not [*place.home.rglob("made")]
+
+
+@needs_bwrap
+@pytest.mark.rule("run.sandbox")
 def test_private_places_in_the_workspace_are_hidden(place):
     (place.root / "state").mkdir()
     (place.root / "state/journal.db").write_text("SECRET")

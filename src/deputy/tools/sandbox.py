@@ -75,13 +75,13 @@ class Sandbox:
         main = f"{self._workspace.main}/.git"
         if self._workspace.main != root and Path(main).is_dir():
             # A worktree needs the repository that it belongs to.
-            yield from ("--ro-bind", main, main)
+            yield from ("--ro-bind", _unlinked(self._workspace.main, ".git"), main)
         yield from ("--bind", root, root)
         if shared := self._workspace.grant.work_folder:
-            place = f"{self._workspace.top_of(shared)}/{shared}"
+            place = _unlinked(self._workspace.top_of(shared), shared)
             yield from ("--bind-try", place, place)
         # git outside of the sandbox would execute the hooks and settings that a command writes there.
-        yield from ("--ro-bind-try", f"{root}/.git", f"{root}/.git")
+        yield from ("--ro-bind-try", _unlinked(root, ".git"), f"{root}/.git")
         for private in self._workspace.private_places():
             if Path(private).is_dir():
                 yield from ("--tmpfs", private)
@@ -98,6 +98,17 @@ def _system() -> Iterator[str]:
             yield from ("--ro-bind-try", path, path)
     for name in _ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+
+
+def _unlinked(top: str, name: str) -> str:
+    """A path without links below `top`: a command could make one, and bubblewrap would bind what it leads to."""
+    place = f"{top}/{name}"
+    if os.path.realpath(place) != f"{os.path.realpath(top)}/{name}":
+        raise ToolError(
+            f"{name!r:.200} is a symlink, which the sandbox does not follow; nothing was run. "
+            "A person can replace it by what it leads to."
+        )
+    return place
 
 
 def _is_within(path: str, root: str) -> bool:
