@@ -1,5 +1,6 @@
 """Every example runs without a key, and asserts its own result."""
 
+import json
 import os
 import re
 import subprocess
@@ -80,3 +81,44 @@ def test_the_tests_of_the_sample_project_pass():
     ]
     run = subprocess.run(command, cwd=EXAMPLES / "bookshop", capture_output=True, text=True, check=False, timeout=60)
     assert "4 passed" in run.stdout, run.stdout
+
+
+REVIEW = EXAMPLES / "ci" / "review.py"
+WELL = {"text": "a.py:3 <img src=x> **bold** is unsafe."}
+
+
+def review(folder: Path, *options: str, turns: list[dict[str, object]]) -> subprocess.CompletedProcess[str]:
+    asked = zip(("Review one.", "Review two."), turns, strict=True)
+    script = {"conversations": [{"turns": [turn], "when": prompt} for prompt, turn in asked]}
+    (folder / "model.json").write_text(json.dumps(script))
+    tasks = [{"label": "a|b", "prompt": "Review one."}, {"label": "tests", "prompt": "Review two."}]
+    (folder / "tasks.json").write_text(json.dumps(tasks))
+    bin_folder = str(Path(sys.executable).parent)
+    env = {**kept_environ(), "DEPUTY_HOME": str(folder / "home"), "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    env |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "NO_COLOR": "1"}
+    command = [sys.executable, REVIEW, "--tasks", "tasks.json", "--model", "script:model.json", *options]
+    if "--budget" not in options:
+        command += ["--budget", "requests=9"]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_review_of_a_pipeline_leaves_a_result_a_summary_and_an_exit_code(tmp_path):
+    ran = review(tmp_path, turns=[WELL, {"text": "All is tested."}])
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads((tmp_path / "review.json").read_text())
+    assert [one["outcome"] for one in result["results"]] == ["completed", "completed"]
+    page = (tmp_path / "summary.md").read_text()
+    assert page.startswith("## Review passed\n\n| task | outcome | tokens | cost |\n")
+    assert "| tests | completed | 120 | unknown |" in page
+    assert "a.py:3 &lt;img src=x&gt; **bold** is unsafe." in page
+    assert "<img" not in page
+
+
+def test_the_policy_of_the_review_decides_its_exit_code(tmp_path):
+    # One completed, one failed: `deputy delegate` exits with 4.
+    turns = [WELL, {"faults": ["bad_request"]}]
+    assert review(tmp_path, "--pass-on", "strict", turns=turns).returncode == 4
+    assert "## Review failed: partial" in (tmp_path / "summary.md").read_text()
+    assert review(tmp_path, turns=turns).returncode == 0
+    # A wrong call never passes.
+    assert review(tmp_path, "--pass-on", "never", "--budget", "much", turns=turns).returncode == 2
