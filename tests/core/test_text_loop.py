@@ -12,7 +12,9 @@ def is_loop(text: str, piece: int = 7) -> bool:
     return any(watch.feed(text[at : at + piece]) for at in range(0, len(text), piece))
 
 
-@pytest.mark.parametrize("block", ["ab", BLOCK, BLOCK * 3 + "But first I read another one.\n", "0, "])
+@pytest.mark.parametrize(
+    "block", ["ab", BLOCK, BLOCK * 3 + "But first I read another one.\n", "0, ", f"{'-' * 90}{BLOCK}"]
+)
 def test_the_same_block_again_and_again_is_a_loop(block):
     looping = f"I begin.\n{block * (9_000 // len(block))}"
     assert is_loop(looping)
@@ -28,8 +30,9 @@ def test_the_same_block_again_and_again_is_a_loop(block):
         "-" * 2_000,
         BLOCK * 10,
         "".join(f"{number * 7919 % 104729} " for number in range(5_000)),
+        "".join(f"{number} {'-' * 90}\n" for number in range(500)),
     ],
-    ids=["a list", "a rule", "a few times", "numbers"],
+    ids=["a list", "a rule", "a few times", "numbers", "lines that end alike"],
 )
 def test_other_text_is_no_loop(text):
     assert not is_loop(text)

@@ -6,6 +6,7 @@ _STEP = 500
 """How many new characters are read before the end of the text is looked at again."""
 _SIZES = ((2_400, 200), (6_000, 1_500))
 """How long the repeated text must be, and how long the block in it may be."""
+_SAMPLE = 64
 
 
 class LoopWatch:
@@ -22,27 +23,32 @@ class LoopWatch:
         if self._unread < _STEP:
             return False
         self._unread = 0
-        return any(len(self._end) >= size and _period(self._end[-size:]) <= block for size, block in _SIZES)
+        return _block(self._end) > 0
 
 
 def without_loop(text: str) -> str:
     """The text with the repeated block at its end only once."""
-    for size, block in _SIZES:
-        if len(text) >= size and (period := _period(text[-size:])) <= block:
-            end = len(text) - period
-            while end > period and text[end - period : end] == text[end : end + period]:
-                end -= period
-            return text[: end + period]
-    return text
+    period = _block(text)
+    if not period:
+        return text
+    end = len(text) - period
+    while end > period and text[end - period : end] == text[end : end + period]:
+        end -= period
+    return text[: end + period]
 
 
-def _period(text: str) -> int:
-    """The length of the shortest block whose repetition is the text, the last one perhaps cut (Knuth-Morris-Pratt)."""
-    borders = [0] * len(text)
-    border = 0
-    for index in range(1, len(text)):
-        while border and text[index] != text[border]:
-            border = borders[border - 1]
-        border += text[index] == text[border]
-        borders[index] = border
-    return len(text) - borders[-1]
+def _block(text: str) -> int:
+    """The length of the shortest block whose repetition is the end of a text, the first perhaps cut; 0 for none."""
+    for size, longest in _SIZES:
+        if len(text) < size:
+            break
+        end, last = text[-size:], text[-_SAMPLE:]
+        first = size - _SAMPLE - longest
+        # Where the last characters occur before, a block may have ended.
+        at = end.rfind(last, first, size - 1)
+        while at >= 0:
+            period = size - _SAMPLE - at
+            if end.startswith(end[period:]):
+                return period
+            at = end.rfind(last, first, at + _SAMPLE - 1)
+    return 0
