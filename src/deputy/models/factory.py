@@ -251,9 +251,6 @@ class ModelFactory:
         return PriceBounds(lambda given, taken: self.max_cost(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:
-        from deputy.models.lazy_certificates import import_aiohttp
-
-        import_aiohttp()
         from deputy.models.wire_model import Endpoint
 
         entry, base_url = self.catalog.providers[provider], self._base_url(provider)
