@@ -244,6 +244,17 @@ def test_a_first_request_that_the_provider_refuses_as_too_long_fails_with_the_nu
     assert len(provider.asked) == 1
 
 
+@pytest.mark.rule("context.window")
+def test_a_short_first_request_that_the_server_refuses_as_too_long_names_its_words_and_a_smaller_window(house: House):
+    with ProviderServer(turn("never said", faults=("context_exhausted",)), strict=False) as provider:
+        house.use(provider, "anthropic:unknown-model")
+        outcome = house.one(Task(label="scout", prompt="Look."))
+    message = outcome.errors[0].message
+    assert message.startswith("The server refused the first request, of about ")
+    assert message.endswith("The server's own context window seems smaller than 8,192 tokens.")
+    assert "prompt is too long" in message
+
+
 @pytest.mark.rule("time.handin")
 def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
     (house.workspace / "old.txt").write_text("old line\n" * 2000)

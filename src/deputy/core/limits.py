@@ -159,12 +159,15 @@ _LARGER_WINDOW: Mapping[str, str] = {
 }
 
 
-def prompt_too_long(model: str, tokens: int, window: int | None) -> Error:
-    """The first request does not fit, so there is nothing that could be reported."""
+def prompt_too_long(model: str, tokens: int, window: int | None, refusal: str = "") -> Error:
+    """The first request does not fit, so there is nothing that could be reported; `refusal` has the server's words."""
     provider, size = model.partition(":")[0], max(16_384, 4 * tokens)
     remedy = _LARGER_WINDOW.get(provider, "Use a model with a larger context window").format(size=size)
     has = f"its context window has {window:,}" if window else "that is more than its context window"
     message = f"The first request to {model} has about {tokens:,} tokens; {has}."
+    if refusal and (window is None or tokens < window):
+        smaller = f" The server's own context window seems smaller than {window:,} tokens." if window else ""
+        message = f"The server refused the first request, of about {tokens:,} tokens, as too long: {refusal}{smaller}"
     return new_error("PROMPT_TOO_LONG", message, f"{remedy}, or give it a smaller task.")
 
 

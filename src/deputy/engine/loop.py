@@ -266,7 +266,8 @@ async def _limited(
     if is_first and why.type == "context_exhausted":
         # Nothing was found, and nothing can be dropped.
         window = history.window or agent.window
-        return Report(kind="failed", text="", error=prompt_too_long(agent.model.name, history.tokens, window))
+        words = " ".join(f"{why.message.rstrip('.')}.".split()) if is_full else ""
+        return Report(kind="failed", text="", error=prompt_too_long(agent.model.name, history.tokens, window, words))
     return Report(kind="limited", text=await run_final_turn(run, history, agent, why, is_full=is_full), error=why)
 
 
