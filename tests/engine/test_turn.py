@@ -101,6 +101,13 @@ def test_watchers_see_how_much_a_model_thinks_and_never_what():
     assert (ended.context_tokens, ended.context_window) == (100, 1000)
 
 
+@pytest.mark.parametrize(("events", "shown"), [((), ["thinking"]), ((TextDelta("One. "),), ["text"])])
+def test_watchers_see_that_a_silent_model_is_at_work_and_not_the_tool_call_before(events, shown):
+    seen: list[Progress] = []
+    called(Breaking(*events), seen, seconds=2.0)
+    assert [one.event for one in seen] == shown
+
+
 @pytest.mark.rule("handin.first")
 @pytest.mark.parametrize(
     ("events", "kept"),

@@ -38,6 +38,9 @@ from deputy.engine.ports.model import is_metered
 from deputy.engine.salvage import salvage
 from deputy.engine.timeouts import StepCancelled
 
+SILENT_SECONDS = 0.3
+"""How long a model may be silent before it is shown as thinking."""
+
 
 class TurnInput(Struct, frozen=True, kw_only=True):
     """The arguments of a model call."""
@@ -63,6 +66,7 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
     if shortfall is not None:
         return ModelCallEnded(model=agent.model.name, error=out_of_budget(shortfall), budgets=ledger.uses(shortfall))
     text = _TurnProgress(turn)
+    silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, text.show_silence)
     try:
         stream = agent.model.stream(turn.conversation, turn.toolset, turn.settings)
         async with agent.timer.timeout(turn.seconds), aclosing(stream):
@@ -79,6 +83,7 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
         text.charge_unreported()
         raise StepCancelled(text.interrupted()) from stopped
     finally:
+        silent.cancel()
         ledger.commit(wanted, amount(text.usage))
     return text.ended()
 
@@ -160,6 +165,11 @@ class _TurnProgress:
     def _show(self, text: str) -> None:
         if text:
             self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
+
+    def show_silence(self) -> None:
+        """Show that the model is at work: without text the last tool call would seem to run still."""
+        if not self._received:
+            self._show_thinking(0)
 
     def _show_thinking(self, size: int) -> None:
         """Show how much the model has thought, never what."""
