@@ -69,13 +69,25 @@ def test_a_turn_shows_text_tool_calls_plan_and_subagents_in_order(place, monkeyp
 
 
 @pytest.mark.rule("approve.who", "approve.exact")
-def test_a_permission_shows_the_whole_call_with_its_key_and_digest_and_a_no_stops_it(place):
+def test_a_permission_shows_the_whole_call_with_its_key_and_digest_and_a_no_stops_it(place, monkeypatch):
+    async def too_slow(*_):
+        await asyncio.Event().wait()
+
+    # Nothing else sends the call in time, so that the question itself must.
+    monkeypatch.setattr(acp_session.AcpSession, "_follow", too_slow)
     place.says(talk(turn("", call("Write", path="x.txt", content="new")), turn("Not written."), when="go"))
 
     async def main():
         async with Editor(place.workspace) as editor:
-            editor.choose = lambda asked: "no"
+            known = []
+
+            def deny(asked):
+                known.append(asked["toolCall"]["toolCallId"] in editor.ends())
+                return "no"
+
+            editor.choose = deny
             assert await editor.prompt(await editor.open(), "go") == "end_turn"
+            assert known == [True], "the client was asked about a call that it did not know"
             return editor
 
     editor = asyncio.run(main())
@@ -85,8 +97,6 @@ def test_a_permission_shows_the_whole_call_with_its_key_and_digest_and_a_no_stop
     assert [one["optionId"] for one in asked["options"]] == ["yes", "always", "no"]
     shown = asked["toolCall"]["content"][0]["content"]["text"]
     assert all(word in shown for word in ("Use Write", "x.txt", "+new", meta["digest"], f"--key {meta['key']}"))
-    # The client knows the call before it is asked about it.
-    assert editor.updates.index(editor.of("tool_call")[0]) == 0
     assert editor.ends() == {"tool:1.0": "failed"}
     assert not place.workspace.joinpath("x.txt").exists()
 
