@@ -8,10 +8,14 @@ import sys
 from contextlib import closing
 
 import pytest
+from msgspec import UNSET
 
 from deputy import Budget, Deputy
 from deputy.core.errors import NotAdmitted, StorageCorrupt
 from deputy.core.guard import Policy
+from deputy.core.request import Lineage, Nesting
+from deputy.core.trace_context import run_traceparent
+from deputy.interfaces.run_submission import _traced
 from deputy.journal.nested import nested_amounts
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
@@ -168,3 +172,14 @@ def test_a_command_of_a_run_has_the_limits_of_the_delegate_tool(house):
     many, wide = (house.workspace / "said.txt").read_text().splitlines()
     assert "it must be a list of 1 to 8 tasks" in many
     assert "concurrency is 5; it must be a whole number from 1 to 4" in wide
+
+
+def test_a_nested_run_belongs_to_the_trace_of_the_run_above_unless_its_caller_names_another(monkeypatch):
+    above, own = Lineage.root("sess_1_aaaaaa"), Lineage.root("sess_1_bbbbbb")
+    nesting = Nesting(lineage=above, budget=Budget(), round=1)
+    monkeypatch.delenv("TRACEPARENT", raising=False)
+    assert _traced(own, nesting).traceparent == str(run_traceparent(above, 1))
+    assert _traced(own, None).traceparent is UNSET
+    named = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+    monkeypatch.setenv("TRACEPARENT", named)
+    assert _traced(own, nesting).traceparent == _traced(own, None).traceparent == named
