@@ -27,6 +27,7 @@ from deputy.interfaces.web.web_server import read_assets
 from deputy.journal.retention import prune
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 
 LIVE, LONG = 1000, 100_000
 SECONDS = float(os.environ.get("SECONDS", "20"))
@@ -294,7 +295,7 @@ async def restart_figure(server: Server, journal: SqliteJournal, work: Work) -> 
             run, lease = await work.busy.root(f"born while away {number}")
             if number == 2:
                 await work.busy.complete(run, lease)
-                prune(server.home, time.time() + 60)
+                prune(SqliteStore(server.home), time.time() + 60)
             started = time.perf_counter()
             server = Server(server.home, server.port)
             began = time.perf_counter()

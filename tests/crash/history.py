@@ -46,10 +46,11 @@ from deputy.core.state import State, decode_state, encode_state, replay
 from deputy.engine.ports.queries import DamagedRecord
 from deputy.journal.home import JOURNAL
 from deputy.journal.retention import prune_expired
-from deputy.journal.sqlite import rows
+from deputy.journal.sql import rows
 from deputy.journal.sqlite.file_repair import repair
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 from deputy.journal.transcript import transcribe
 from deputy.runtime.engine import LocalEngine
 
@@ -96,7 +97,7 @@ class _History:
         self._tell = tell
 
     async def carry_out(self) -> None:
-        await asyncio.to_thread(prune_expired, self._home, time.time())
+        await asyncio.to_thread(prune_expired, SqliteStore(self._home), time.time())
         fsync = "off" if self._variant == "off" else "group"
         async with (
             SqliteJournal(self._home, fsync=fsync) as journal,

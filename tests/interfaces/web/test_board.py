@@ -17,6 +17,7 @@ from deputy.interfaces.web.board import FIELDS, Board, read_position
 from deputy.journal.retention import prune
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
+from deputy.journal.sqlite.sqlite_store import SqliteStore
 from deputy.testing.queries_suite import completed, opened, requested
 
 ROOTS = ("sess_1_root00", "sess_2_root00")
@@ -72,7 +73,7 @@ class Writer:
         elif what == "end" and run not in self.asked:
             await self.journal.finish(self.leases.pop(run), "returned:0", completed(run))
         elif what == "prune":
-            prune(self.home, time.time() + 60)
+            prune(SqliteStore(self.home), time.time() + 60)
 
 
 STEPS = st.lists(

@@ -141,8 +141,12 @@ class PostgresWriter(GroupWriter):
         return time.monotonic() - self._healthy_since >= self._stale_seconds
 
     def _close(self) -> None:
-        if self._session is not None:
-            self._session.drop() if self._is_abandoned else self._session.close()
+        if self._session is None:
+            return
+        if self._is_abandoned:
+            self._session.drop()
+        else:
+            self._session.close()
 
     def _transaction(self, batch: Sequence[Work]) -> list[Result]:
         self._number += 1
