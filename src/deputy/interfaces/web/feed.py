@@ -179,6 +179,7 @@ class Feed:
         """Look again and again, until cancelled."""
         # The board is ready, or nearly, when a page that lost its server connects again.
         await self.thread.run(self._opened)
+        self._opened_at = float("-inf")
         while True:
             if not self._readers and not self._jobs.are_running:
                 self._is_asked.clear()
