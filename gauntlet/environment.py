@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,6 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "gauntlet"
 # Outside of the repository: programs read the notes of the repository that they work in.
 RUNS = Path(tempfile.gettempdir()) / "deputy-gauntlet"
-PROGRAMS = ROOT / "build" / "programs" / "node_modules"
 VERSIONS = Path(__file__).with_name("versions.toml")
 NPM = {"claude_code": "@anthropic-ai/claude-code", "codex_cli": "@openai/codex"}
 
@@ -45,5 +45,6 @@ def version_of(subject: str) -> str:
         source = tomllib.loads((ROOT / "pyproject.toml").read_text())
         return source["project"]["version"]
     if subject in NPM:
-        return json.loads((PROGRAMS / NPM[subject] / "package.json").read_text())["version"]
+        pinned = re.search(rf"{NPM[subject]}@([\d.]+)", (ROOT / "Makefile").read_text())
+        return pinned[1] if pinned else "unknown"
     return ", ".join(one.replace("==", " ").replace("[openai]", "") for one in packages(subject)[:2])

@@ -44,8 +44,10 @@ async def main(plan: dict[str, Any]) -> None:
 
     limits, needs = plan["limits"], plan["needs"]
     model = ChatOpenAI(model="gpt-4o", base_url=f"{plan['url']}/v1", api_key="test-key", use_responses_api=False)
-    kind = LocalShellBackend if "shell" in needs else FilesystemBackend
-    backend = kind(root_dir=plan["workspace"], virtual_mode=True)
+    backend: Any = FilesystemBackend(root_dir=plan["workspace"], virtual_mode=True)
+    if "shell" in needs:
+        timeout = int(limits.get("child_seconds", 120))
+        backend = LocalShellBackend(root_dir=plan["workspace"], virtual_mode=True, timeout=timeout)
 
     def explode() -> str:
         """Fail."""

@@ -31,7 +31,7 @@ def dialect(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "delegate": {"name": "delegate_task", "arguments": {"agent_name": agent, "task": "{prompt}"}},
         "read": {"name": "read_file", "arguments": {"path": "{path}"}},
-        "shell": {"name": "run_command", "arguments": {"command": "{command}", "timeout_seconds": 60}},
+        "shell": {"name": "run_command", "arguments": {"command": "{command}"}},
         "explode": {"name": "explode", "arguments": {}},
     }
 
@@ -51,7 +51,7 @@ async def main(plan: dict[str, Any]) -> None:
     limits, needs = plan["limits"], plan["needs"]
     model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=f"{plan['url']}/v1", api_key="test-key"))
     own: list[Any] = [LocalWorkspace(plan["workspace"]), FileSystem()] if {"read", "shell"} & set(needs) else []
-    own += [Shell()] if "shell" in needs else []
+    own += [Shell(default_timeout=limits.get("child_seconds", 30))] if "shell" in needs else []
     worker = Agent(model, name="worker", description="Does one task.", capabilities=own)
 
     if "own_tool" in needs:
