@@ -1,6 +1,6 @@
 """Write docs/comparison.md and docs/pictures/comparison.svg from the verdicts of `gauntlet.run --times 3`.
 
-usage: python -m gauntlet.report [VERDICTS]
+usage: python -m gauntlet.report [VERDICTS...]
 """
 
 from __future__ import annotations
@@ -225,15 +225,15 @@ def picture(cells: Cells, scenarios: dict[str, Scenario], subjects: list[str]) -
         held = sum(worst(cells[one, name]).verdict == "held" for one in scenarios)
         x = LEFT + WIDTH * column + WIDTH // 2
         parts.append(f'<text x="{x}" y="{y}" text-anchor="middle" fill="#222222" font-weight="bold">{held}</text>')
-    legend = "   ".join(f"{MARKS[kind]} {kind}" for kind in COLOURS)
+    legend = " · ".join(f"{MARKS[kind]} {kind}" for kind in COLOURS)
     parts.append(f'<text x="8" y="{y + 22}" fill="#555555" font-size="12">{legend}</text></svg>')
     return "\n".join(parts) + "\n"
 
 
 def main() -> int:
     """Write the page and the picture."""
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else BUILD / "verdicts.json"
-    verdicts = msgspec.json.decode(source.read_bytes(), type=list[Verdict])
+    sources = [Path(one) for one in sys.argv[1:]] or [BUILD / "verdicts.json"]
+    verdicts = [one for source in sources for one in msgspec.json.decode(source.read_bytes(), type=list[Verdict])]
     scenarios = load()
     cells = cells_of(verdicts)
     subjects = [name for name in SUBJECTS if all((one, name) in cells for one in scenarios)]

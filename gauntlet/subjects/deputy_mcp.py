@@ -19,7 +19,6 @@ LACKS = {
     "nesting": "subagents of a client's call cannot delegate",
     "own_tool": "own tools are functions of a program",
     "program_fan_out": "a client's call has at most 8 tasks",
-    "secret": "no parent model repeats the secret",
 }
 BATCH = 8
 dialect = deputy_settings.dialect

@@ -44,6 +44,7 @@ async def main(plan: dict[str, Any]) -> None:
 
     limits, needs = plan["limits"], plan["needs"]
     model = ChatOpenAI(model="gpt-4o", base_url=f"{plan['url']}/v1", api_key="test-key", use_responses_api=False)
+    model.request_timeout = 120 if plan["is_direct"] else None
     backend: Any = FilesystemBackend(root_dir=plan["workspace"], virtual_mode=True)
     if "shell" in needs:
         timeout = int(limits.get("child_seconds", 120))
@@ -62,10 +63,9 @@ async def main(plan: dict[str, Any]) -> None:
     if "child_seconds" in limits:
         worker.step_timeout = limits["child_seconds"]
     if plan["is_direct"]:
-        async with asyncio.TaskGroup() as group:
-            starts = [{"messages": [{"role": "user", "content": task["prompt"]}]} for task in plan["tasks"]]
-            runs = [group.create_task(worker.ainvoke(start)) for start in starts]
-        print(*(run.result()["messages"][-1].text for run in runs), sep="\n")
+        inputs = ({"messages": [{"role": "user", "content": task["prompt"]}]} for task in plan["tasks"])
+        for run in await asyncio.gather(*map(worker.ainvoke, inputs), return_exceptions=True):
+            print(repr(run) if isinstance(run, BaseException) else run["messages"][-1].text)
         return
     more: list[Any] = [guard]
     if "spawns" in limits:

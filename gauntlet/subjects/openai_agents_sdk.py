@@ -46,7 +46,9 @@ async def main(plan: dict[str, Any]) -> None:
     from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
 
     set_tracing_disabled(True)
-    client = AsyncOpenAI(base_url=f"{plan['url']}/v1", api_key="test-key")
+    client = AsyncOpenAI(
+        base_url=f"{plan['url']}/v1", api_key="test-key", **({"timeout": 120} if plan["is_direct"] else {})
+    )
     model = OpenAIChatCompletionsModel(model="gpt-4o", openai_client=client)
 
     @function_tool
@@ -61,9 +63,9 @@ async def main(plan: dict[str, Any]) -> None:
 
     worker = Agent(name="worker", instructions="Do your task.", model=model, tools=[read_file, explode])
     if plan["is_direct"]:
-        async with asyncio.TaskGroup() as group:
-            runs = [group.create_task(Runner.run(worker, task["prompt"])) for task in plan["tasks"]]
-        print(*(run.result().final_output for run in runs), sep="\n")
+        starts = (Runner.run(worker, task["prompt"]) for task in plan["tasks"])
+        for run in await asyncio.gather(*starts, return_exceptions=True):
+            print(repr(run) if isinstance(run, BaseException) else run.final_output)
         return
     as_tool = worker.as_tool("worker", "Does one task.")
     as_tool.timeout_seconds = plan["limits"].get("child_seconds")

@@ -62,9 +62,9 @@ async def main(plan: dict[str, Any]) -> None:
             raise RuntimeError("the tool failed")
 
     if plan["is_direct"]:
-        async with asyncio.TaskGroup() as group:
-            runs = [group.create_task(worker.run(task["prompt"])) for task in plan["tasks"]]
-        print(*(run.result().output for run in runs), sep="\n")
+        starts = (worker.run(task["prompt"], model_settings={"timeout": 120}) for task in plan["tasks"])
+        for run in await asyncio.gather(*starts, return_exceptions=True):
+            print(repr(run) if isinstance(run, BaseException) else run.output)
         return
     delegate = SubAgent(worker, timeout_seconds=limits.get("child_seconds"), max_calls=limits.get("spawns"))
     subagents = SubAgents(
