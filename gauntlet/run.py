@@ -40,7 +40,7 @@ SUBJECTS = (
     "codex_cli",
 )
 MARK = "GAUNTLET_TRIAL"
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 10.0
 
 
 class Provider:
@@ -148,7 +148,7 @@ def play(provider: Provider, subject: Any, scenario: Scenario, plan: dict[str, A
             plan["is_resumed"] = True
             Path(plan["path"]).write_text(json.dumps(plan))
             process = start(subject, plan, trial, output, errors)
-            was_killed = not wait(process, deadline)
+            was_killed = not wait(process, time.time() + scenario.seconds)
             if was_killed:
                 kill_group(process)
     settle = time.time() + SETTLE_SECONDS
@@ -205,18 +205,18 @@ def wait_for_moment(
     process: subprocess.Popen[bytes],
     deadline: float,
 ) -> bool:
-    """Wait for the moment of a signal; False when the subject ended before it."""
+    """Wait for the moment of a signal; False when it never came."""
     moment = scenario.signal
     assert moment is not None
     while time.time() < deadline - 8 and process.poll() is None:
         log = provider.ask("GET", f"/{trial}")["log"]
         asked = {row["child"] for row in log}
         answered = {row["child"] for row in log if row["done"] and time.time() - row["done"] > 1.0}
-        runs = not moment.running or any(moment.running in commands(pid) for pid in marked(trial, plan))
+        runs = not moment.running or any(moment.running == commands(pid).strip() for pid in marked(trial, plan))
         if answered.issuperset(moment.after) and asked.issuperset(moment.asked) and runs:
             return True
         time.sleep(0.1)
-    return process.poll() is None
+    return False
 
 
 def send(process: subprocess.Popen[bytes], kind: str) -> None:
@@ -295,6 +295,7 @@ def main() -> int:
     scenarios = [scenario for name, scenario in every.items() if not picked or name in picked]
     for name in subjects:
         python_of(name)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     provider = Provider()
     print_lock = threading.Lock()
 
@@ -313,10 +314,9 @@ def main() -> int:
             with ThreadPoolExecutor(options.jobs) as pool:
                 verdicts += pool.map(lambda pair: one(*pair), light)
             verdicts += [one(*pair) for pair in heavy]
+            options.out.write_bytes(msgspec.json.format(msgspec.json.encode(verdicts)))
     finally:
         provider.close()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_bytes(msgspec.json.format(msgspec.json.encode(verdicts)))
     counts = {kind: sum(1 for one in verdicts if one.verdict == kind) for kind in ("held", "missed", "not offered")}
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
     return int(any(one.verdict == "missed" and one.subject.startswith("deputy") for one in verdicts))

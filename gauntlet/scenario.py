@@ -82,8 +82,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokens: int = 0
     """What the provider reports as the input of each request; 0: what was sent."""
     many: int = 0
-    seconds: float = 45.0
-    """The hard limit: the subject is killed after it."""
+    seconds: float = 90.0
+    """The hard limit of each start of the subject: it is killed after it."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -57,6 +57,8 @@ def judge(subject: str, scenario: Scenario, seen: Observed) -> Verdict:
         over, reason = ["lost", *over], "no child was started"
     elif absent := [name for name in scenario.reaches if not _of(name, seen)]:
         over, reason = ["lost", *over], f"{', '.join(absent)} never worked"
+    elif scenario.signal is not None and not seen.signalled:
+        over, reason = ["lost", *over], "the moment of the signal never came"
     if seen.was_killed:
         over, reason = [*over, "hung"], f"ended by the runner after {scenario.seconds:.0f} s"
     return Verdict(

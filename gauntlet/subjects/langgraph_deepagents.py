@@ -43,8 +43,9 @@ async def main(plan: dict[str, Any]) -> None:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     limits, needs = plan["limits"], plan["needs"]
-    model = ChatOpenAI(model="gpt-4o", base_url=f"{plan['url']}/v1", api_key="test-key", use_responses_api=False)
-    model.request_timeout = 120 if plan["is_direct"] else None
+    patient = {"timeout": 200} if plan["is_direct"] else {}
+    address = f"{plan['url']}/v1"
+    model = ChatOpenAI(model="gpt-4o", base_url=address, api_key="test-key", use_responses_api=False, **patient)
     backend: Any = FilesystemBackend(root_dir=plan["workspace"], virtual_mode=True)
     if "shell" in needs:
         timeout = int(limits.get("child_seconds", 120))

@@ -47,7 +47,7 @@ async def main(plan: dict[str, Any]) -> None:
 
     set_tracing_disabled(True)
     client = AsyncOpenAI(
-        base_url=f"{plan['url']}/v1", api_key="test-key", **({"timeout": 120} if plan["is_direct"] else {})
+        base_url=f"{plan['url']}/v1", api_key="test-key", **({"timeout": 200} if plan["is_direct"] else {})
     )
     model = OpenAIChatCompletionsModel(model="gpt-4o", openai_client=client)
 

@@ -38,6 +38,7 @@ def dialect(plan: dict[str, Any]) -> dict[str, Any]:
 
 async def main(plan: dict[str, Any]) -> None:
     """Run the trial, and print what the program gets."""
+    import httpx2
     from pydantic_ai import Agent
     from pydantic_ai.capabilities import LocalWorkspace
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -49,7 +50,9 @@ async def main(plan: dict[str, Any]) -> None:
     from pydantic_ai_harness.subagents import TaskControl
 
     limits, needs = plan["limits"], plan["needs"]
-    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=f"{plan['url']}/v1", api_key="test-key"))
+    http = httpx2.AsyncClient(timeout=200, limits=httpx2.Limits(max_connections=1000)) if plan["is_direct"] else None
+    provider = OpenAIProvider(base_url=f"{plan['url']}/v1", api_key="test-key", http_client=http)
+    model = OpenAIChatModel("gpt-4o", provider=provider)
     own: list[Any] = [LocalWorkspace(plan["workspace"]), FileSystem()] if {"read", "shell"} & set(needs) else []
     own += [Shell(default_timeout=limits.get("child_seconds", 30))] if "shell" in needs else []
     worker = Agent(model, name="worker", description="Does one task.", capabilities=own)
@@ -62,7 +65,7 @@ async def main(plan: dict[str, Any]) -> None:
             raise RuntimeError("the tool failed")
 
     if plan["is_direct"]:
-        starts = (worker.run(task["prompt"], model_settings={"timeout": 120}) for task in plan["tasks"])
+        starts = (worker.run(task["prompt"]) for task in plan["tasks"])
         for run in await asyncio.gather(*starts, return_exceptions=True):
             print(repr(run) if isinstance(run, BaseException) else run.output)
         return

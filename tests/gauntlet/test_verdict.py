@@ -63,3 +63,5 @@ def test_a_trial_in_which_nothing_happened_is_missed():
     never = judge("deputy", SCENARIOS["cycle"], seen(row("A"), output="FOUND-A:"))
     assert (never.verdict, never.reason) == ("missed", "B never worked")
     assert judge("deputy", SCENARIOS["sigterm"], seen(row("a"), was_killed=True)).verdict == "missed"
+    unsent = judge("deputy", SCENARIOS["orphans-of-a-killed-parent"], seen(row("b")))
+    assert (unsent.verdict, unsent.reason) == ("missed", "the moment of the signal never came")
