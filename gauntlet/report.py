@@ -1,10 +1,13 @@
 """Write docs/comparison.md and docs/pictures/comparison.svg from the verdicts of `gauntlet.run --times 3`.
 
-usage: python -m gauntlet.report [VERDICTS...]
+usage: python -m gauntlet.report [--note FILE] [VERDICTS...]
+
+A note says how the verdicts were put together, when they are not those of one clean run.
 """
 
 from __future__ import annotations
 
+import argparse
 import platform
 import subprocess
 import sys
@@ -89,7 +92,7 @@ def better_peers(cells: Cells, subjects: list[str], scenario: str) -> tuple[list
     return behind, held if behind else []
 
 
-def page(cells: Cells, scenarios: dict[str, Scenario], subjects: list[str], runs: int) -> str:
+def page(cells: Cells, scenarios: dict[str, Scenario], subjects: list[str], runs: int, note: str = "") -> str:
     """The Markdown page."""
     titles = {name: subject_of(name).TITLE for name in subjects}
     remedies = tomllib.loads(REMEDIES.read_text())
@@ -118,7 +121,12 @@ def page(cells: Cells, scenarios: dict[str, Scenario], subjects: list[str], runs
         scenarios=len(scenarios),
         behind="\n".join(behind_lines) or "- None.",
         made=made,
-        runs=f"{runs} runs {stable}" if runs > 1 else "One run",
+        runs=f"{runs} verdicts each, put together as below"
+        if note
+        else f"{runs} runs {stable}"
+        if runs > 1
+        else "One run",
+        note=f"{note}\n" if note else "",
         versions="\n".join(f"| {titles[name]} | {version_of(name)} |" for name in subjects),
         table=table(heads, rows),
         counts=table(["", *heads[1:]], counts),
@@ -166,7 +174,7 @@ itself.
 
 {counts}
 
-## What is not offered
+{note}## What is not offered
 
 | subject | reason | scenarios |
 | --- | --- | --- |
@@ -232,13 +240,18 @@ def picture(cells: Cells, scenarios: dict[str, Scenario], subjects: list[str]) -
 
 def main() -> int:
     """Write the page and the picture."""
-    sources = [Path(one) for one in sys.argv[1:]] or [BUILD / "verdicts.json"]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--note", type=Path)
+    parser.add_argument("verdicts", type=Path, nargs="*", default=[BUILD / "verdicts.json"])
+    options = parser.parse_args()
+    sources: list[Path] = options.verdicts
     verdicts = [one for source in sources for one in msgspec.json.decode(source.read_bytes(), type=list[Verdict])]
     scenarios = load()
     cells = cells_of(verdicts)
     subjects = [name for name in SUBJECTS if all((one, name) in cells for one in scenarios)]
     runs = min(len(found) for found in cells.values())
-    PAGE.write_text(page(cells, scenarios, subjects, runs))
+    note = options.note.read_text() if options.note else ""
+    PAGE.write_text(page(cells, scenarios, subjects, runs, note))
     PICTURE.write_text(picture(cells, scenarios, subjects))
     print(f"wrote {PAGE.relative_to(ROOT)} and {PICTURE.relative_to(ROOT)}")
     for one in unstable(cells):

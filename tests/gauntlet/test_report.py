@@ -73,3 +73,10 @@ def test_the_picture_is_xml_with_a_cell_for_each_verdict():
     root = ElementTree.fromstring(picture(cells_of(all_held()), SCENARIOS, SUBJECTS))
     marks = [one for one in root.iter("{http://www.w3.org/2000/svg}text") if one.text == "✓"]
     assert len(marks) == len(SCENARIOS) * len(SUBJECTS)
+
+
+def test_a_page_with_a_note_claims_no_clean_run():
+    text = page(cells_of(all_held(times=3)), SCENARIOS, SUBJECTS, 3, "### How\n\nPut together.\n")
+    assert "3 verdicts each, put together as below" in text
+    assert "gave the same verdicts" not in text
+    assert "Put together." in text
