@@ -197,7 +197,7 @@ def storage_error(address: StoreAddress, error: BaseException) -> StorageError:
             return StorageDenied(
                 name,
                 f"the role {address.user!r} lacks a right ({what})",
-                "Grant it, or use another role: docs/cluster.md.",
+                "Grant it to the role, or name another role in the store's address.",
             )
         case "25006":
             return StorageDenied(name, "it is read-only", "Name the primary server, not a standby, in the address.")

@@ -147,6 +147,6 @@ def test_a_role_that_may_only_read_is_refused(house: CommandHouse, command: tupl
     assert done.returncode != 0
     said = " ".join(done.stderr.split())
     assert f"the role '{name}' lacks a right" in said
-    assert "Grant it, or use another role: docs/cluster.md." in said
+    assert "Grant it to the role, or name another role in the store's address." in said
     # Reading works, and there is nothing to read.
     assert not is_made or listed(machine) == []
