@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from tests.support.postgres import empty_database, fresh_database
 
-from deputy.core.errors import StorageDenied, StorageTooNew, StorageTooOld
+from deputy.core.errors import StorageDenied, StorageTooNew, StorageTooOld, UsageError
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
 
@@ -60,3 +60,22 @@ def test_a_wrong_password_is_an_error_that_names_it() -> None:
     assert isinstance(error, StorageDenied)
     assert "the server refused the user or the password" in str(error)
     assert "wrong-horse" not in str(error)
+
+
+@pytest.mark.rule("store.secret")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://me:12/wrong-horse@db/x",
+        "postgres://me:12#wrong-horse@db/x",
+        "postgres://me:12?wrong-horse@db/x",
+        "postgres://me:wrong-horse@[::1/x",
+        "postgres://me:wrong-horse\u2100@db/x",
+        "postgres://me:wrong-horse:x@db:wrong-horse/x",
+    ],
+)
+def test_an_address_whose_password_is_not_encoded_is_refused_without_a_part_of_it(url: str) -> None:
+    with pytest.raises(UsageError, match="%2F") as refused:
+        StoreAddress(url)
+    assert "horse" not in str(refused.value)
+    assert refused.value.__cause__ is None

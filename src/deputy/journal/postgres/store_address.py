@@ -48,17 +48,19 @@ class StoreAddress:
     """The URL of a store. Its password is shown nowhere."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            # The error may quote the password.
+            raise _unreadable() from None
         if parts.scheme not in SCHEMES:
             raise UsageError(
                 "store", Unquoted(f"an address that begins with {parts.scheme or url[:1]!r}"), "give postgres://…"
             )
-        try:
-            port = parts.port
-        except ValueError:
-            raise UsageError(
-                "store", Unquoted("a port that is no number"), "give postgres://USER@HOST:PORT/NAME"
-            ) from None
+        if parts.fragment or "@" in parts.path or any("=" not in one for one in parts.query.split("&") if one):
+            # A sign in the password has ended it, and its rest would be shown as host, port or database.
+            raise _unreadable()
         self.url = url
         self.user = unquote(parts.username or "")
         self.database = unquote(parts.path.lstrip("/")) or self.user
@@ -70,6 +72,14 @@ class StoreAddress:
         who = f"{self.user}@" if self.user else ""
         self.location = f"postgres://{who}{self.host}/{self.database}"
         """The address for messages, without a password."""
+
+
+def _unreadable() -> UsageError:
+    return UsageError(
+        "store",
+        Unquoted("an address that cannot be read"),
+        "give postgres://USER:PASSWORD@HOST:PORT/NAME, with / # ? @ in a password as %2F %23 %3F %40",
+    )
 
 
 class PostgresSession:
