@@ -54,8 +54,8 @@ class LossySession(PostgresSession):
     def fetch(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._lossy(query.startswith("SELECT * FROM commit_batch"), super().fetch, query, *values)
 
-    def run(self, script: str) -> None:
-        self._lossy(script == "COMMIT", super().run, script)
+    def run(self, script: str, seconds: float | None = None) -> None:
+        self._lossy(script == "COMMIT", super().run, script, seconds)
 
     def _lossy(self, is_commit: bool, do: Any, *arguments: Any) -> Any:
         lost = self.losses.pop(0) if is_commit and self.losses else ""

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.errors import StorageTooNew, StorageTooOld
-from deputy.journal.postgres.store_address import storage_error
+from deputy.journal.postgres.store_address import is_away, storage_error
 
 if TYPE_CHECKING:
     from deputy.journal.postgres.store_address import PostgresSession
@@ -18,6 +18,8 @@ OLDEST = 1
 """The oldest version of Deputy's tables whose programs can still use these."""
 _LOCK = 0x44505459
 """The advisory lock of migrations."""
+_CHANGE_SECONDS = 24 * 3600.0
+"""How long a change of the tables may take: it may rewrite all records."""
 
 
 class SchemaVersion(NamedTuple):
@@ -65,20 +67,21 @@ def migrate(session: PostgresSession) -> SchemaVersion | None:
         if before is None:
             session.run("CREATE SCHEMA IF NOT EXISTS deputy")
         for name in MIGRATIONS[before.version if before is not None else 0 :]:
-            session.run(files("deputy.journal.postgres").joinpath(name).read_text())
+            session.run(files("deputy.journal.postgres").joinpath(name).read_text(), _CHANGE_SECONDS)
         session.run("DELETE FROM deputy.schema_version")
         session.fetch("INSERT INTO deputy.schema_version VALUES ($1, $2)", VERSION, OLDEST)
         if _is_restored(session):
             # Positions contain transaction ids, which a restored database counts anew.
             session.run(
                 "UPDATE deputy.events SET id = 0; UPDATE deputy.progress SET id = 0;"
-                " UPDATE deputy.generation SET number = number + 1"
+                " UPDATE deputy.generation SET number = number + 1",
+                _CHANGE_SECONDS,
             )
         session.run("COMMIT")
     except BaseException as error:
         if not session.is_closed:
             session.run("ROLLBACK")
-        if getattr(error, "sqlstate", None):
+        if getattr(error, "sqlstate", None) or is_away(error):
             raise storage_error(session.address, error) from error
         raise
     return before

@@ -103,9 +103,9 @@ class PostgresSession:
         """The rows of a query."""
         return [tuple(row) for row in self._wait(self._connection.fetch(query, *values))]
 
-    def run(self, script: str) -> None:
-        """Run statements without values."""
-        self._wait(self._connection.execute(script))
+    def run(self, script: str, seconds: float | None = None) -> None:
+        """Run statements without values; `seconds`: how long to wait, if longer than usual."""
+        self._wait(self._connection.execute(script, timeout=seconds))
 
     def close(self) -> None:
         """Close the connection; a lost one is dropped."""
