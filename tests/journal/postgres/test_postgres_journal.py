@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.postgres import emptied_database
 
+from deputy.journal.postgres import postgres_journal
 from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.postgres_queries import PostgresQueries
-from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, connect
 from deputy.runtime.engine import LocalEngine, SystemWorld
 from deputy.testing import queries_suite, runtime_suite
 
@@ -82,3 +83,26 @@ def test_an_engine_on_postgres_is_durable(
 @pytest.mark.parametrize("case", queries_suite.CASES, ids=lambda case: case.__name__)
 def test_queries_of_postgres_pass_the_suite(case: Callable[..., Any], tmp_path: Path) -> None:
     asyncio.run(case(PostgresHost(emptied_database(), tmp_path)))
+
+
+@pytest.mark.rule("store.away")
+def test_a_connection_that_is_lost_before_it_listens_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(address: StoreAddress) -> Any:
+        connection = await connect(address)
+        connection.terminate()
+        return connection
+
+    async def work() -> None:
+        async with PostgresHost(emptied_database(), tmp_path).write() as journal:
+            with monkeypatch.context() as patched:
+                patched.setattr(postgres_journal, "connect", lost)
+                patched.setattr(postgres_journal, "_RECONNECT_SECONDS", 0.0)
+                first = await journal.changes()
+            second = await journal.changes()
+            assert second > first
+            # It listens now, so nothing is missed between two looks.
+            assert await journal.changes() == second
+
+    asyncio.run(work())

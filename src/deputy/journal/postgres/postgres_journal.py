@@ -11,7 +11,7 @@ from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.postgres_writer import PostgresWriter
-from deputy.journal.postgres.store_address import connect
+from deputy.journal.postgres.store_address import connect, is_away, storage_error
 from deputy.journal.process_identity import ProcessIdentity, this_process
 from deputy.journal.sql.group_writer import BEAT_SECONDS
 from deputy.journal.sql.sql_journal import SqlJournal
@@ -88,9 +88,19 @@ class PostgresJournal(SqlJournal):
             if time.monotonic() >= self._listen_at:
                 self._listen_at = time.monotonic() + _RECONNECT_SECONDS
                 with suppress(StorageError):
-                    self._listener = await connect(self._address)
-                    await self._listener.add_listener("deputy", self._hear)
+                    self._listener = await self._listen()
         return self._heard
+
+    async def _listen(self) -> Any:
+        connection = await connect(self._address)
+        try:
+            await connection.add_listener("deputy", self._hear)
+        except BaseException as error:
+            connection.terminate()
+            if is_away(error):
+                raise storage_error(self._address, error) from error
+            raise
+        return connection
 
     def _hear(self, *_: object) -> None:
         self._heard += 1
