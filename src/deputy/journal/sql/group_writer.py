@@ -179,7 +179,8 @@ class GroupWriter:
         shown: list[tuple[str, _Shown]] = []
         while self._progress:
             run, ring = self._progress.popitem()
-            shown += [(run, one) for one in ring]
+            # Copied at once: the event loop may still add to it.
+            shown += [(run, one) for one in tuple(ring)]
         return [(run, one.slot, one.at, self._mask(one.body)) for run, one in shown]
 
     def _is_beat_due(self) -> bool:
