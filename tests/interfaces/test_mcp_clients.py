@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deputy.config.toml_edit import CannotEdit
-from deputy.interfaces.mcp_clients import CLIENTS, server_command, skill_text
+from deputy.interfaces.mcp_clients import CLIENTS, own_command, skill_text
 
 ENTRIES = {name: client.entry(["/bin/deputy", "mcp"], ["OPENAI_API_KEY"]) for name, client in CLIENTS.items()}
 every_client = pytest.mark.parametrize("name", CLIENTS)
@@ -73,7 +73,7 @@ def test_files_are_where_the_clients_look_for_them():
 
 
 def test_the_command_is_absolute_and_starts_this_installation():
-    command = server_command(["--yes"])
+    command = own_command("mcp", "--yes")
     assert Path(command[0]).is_absolute()
     assert Path(command[0]).parent == Path(sys.executable).parent
     assert command[-2:] == ["mcp", "--yes"]

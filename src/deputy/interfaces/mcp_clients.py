@@ -163,11 +163,11 @@ def require_sdk() -> None:
         raise DeputyError("the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'")
 
 
-def server_command(options: Sequence[str]) -> list[str]:
-    """The command of our server by absolute path: a program with a window has no PATH of a shell or a venv."""
+def own_command(*words: str) -> list[str]:
+    """A command of this Deputy by absolute path: a program with a window has no PATH of a shell or a venv."""
     script = Path(sys.executable).parent / "deputy"
     start = [str(script)] if script.exists() else [sys.executable, "-m", "deputy"]
-    return [*start, "mcp", *options]
+    return [*start, *words]
 
 
 def skill_text() -> str:

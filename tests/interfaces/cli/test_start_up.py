@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -67,5 +68,25 @@ def test_the_config_of_an_mcp_client_can_be_pasted():
     command = deputy.get_command(click.Context(deputy), "mcp")
     output = CliRunner().invoke(command, ["--json", "--model", "sonnet", "--yes"])
     assert json.loads(output.stdout) == {
-        "mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--model", "sonnet", "--yes"]}}
+        "mcpServers": {
+            "deputy": {
+                "command": str(Path(sys.executable).parent / "deputy"),
+                "args": ["mcp", "--model", "sonnet", "--yes"],
+            }
+        }
     }
+
+
+@pytest.mark.parametrize("arguments", [("mcp",), ("mcp", "--json"), ("connect", "claude", "--dry-run")])
+def test_what_needs_the_mcp_package_says_so_without_it(arguments, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    for name in [name for name in sys.modules if name.startswith(("deputy.interfaces.mcp.", "mcp."))]:
+        monkeypatch.delitem(sys.modules, name)
+    output = CliRunner().invoke(deputy, arguments)
+    assert str(output.exception) == "the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'"
+
+
+def test_a_client_can_be_disconnected_without_the_mcp_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert CliRunner().invoke(deputy, ["connect", "claude", "--remove", "--yes"]).exit_code == 0

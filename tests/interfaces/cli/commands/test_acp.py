@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from tests.support.scripts import call, talk, turn
@@ -11,7 +12,7 @@ def test_json_prints_the_entry_for_an_editor_with_the_given_options(house):
     done = house.run("acp", "--json", "--model", "sonnet", "--budget", "0.5", "--tools", "Read,Grep", "--yes")
     assert json.loads(done.stdout)["agent_servers"]["Deputy"] == {
         "type": "custom",
-        "command": "deputy",
+        "command": str(Path(sys.executable).parent / "deputy"),
         "args": ["acp", "--model", "sonnet", "--budget", "cost=0.5", "--tools", "Read,Grep", "--yes"],
         "env": {},
     }

@@ -19,6 +19,7 @@ from deputy.interfaces.cli.console import (
     with_run_options,
 )
 from deputy.interfaces.cli.runner import run_command
+from deputy.interfaces.mcp_clients import own_command
 from deputy.interfaces.nesting import refuse_below_run
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def command(console: Console, agent: str | None, options: RunOptions) -> int:
     The editor speaks the Agent Client Protocol.
     """
     if console.as_json:
-        words = ["acp", *_arguments(agent, options)]
-        show_json({"agent_servers": {"Deputy": {"type": "custom", "command": "deputy", "args": words, "env": {}}}})
+        start, *words = own_command("acp", *_arguments(agent, options))
+        show_json({"agent_servers": {"Deputy": {"type": "custom", "command": start, "args": words, "env": {}}}})
         return 0
     refuse_below_run("deputy acp")
     if sys.stdin.isatty():

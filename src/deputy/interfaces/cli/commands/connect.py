@@ -9,7 +9,7 @@ import click
 
 from deputy.core.errors import Unquoted, UsageError
 from deputy.interfaces.cli.console import REJECTED, Console, RunOptions, fitted, note, with_console, with_run_options
-from deputy.interfaces.mcp_clients import CLIENTS, McpClient, require_sdk, server_command, skill_text
+from deputy.interfaces.mcp_clients import CLIENTS, McpClient, own_command, require_sdk, skill_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +55,11 @@ def command(
 
     known = CLIENTS[client]
     config = str(known.config_path(os.environ))
-    require_sdk()
+    if not remove:
+        require_sdk()
     flags = ["--model", options.model] if options.model else []
     flags += [part for name in options.allow for part in ("--allow", name)]
-    start = server_command([*flags, *(["--yes"] if unattended else [])])
+    start = own_command("mcp", *flags, *(["--yes"] if unattended else []))
     entry = known.entry(start, [] if known.passes == "all" else _variables())
     try:
         edits = list(_removal(known, entry) if remove else _connection(known, entry))

@@ -20,7 +20,7 @@ from deputy.interfaces.cli.console import (
     with_run_options,
 )
 from deputy.interfaces.cli.runner import run_command
-from deputy.interfaces.mcp_clients import require_sdk
+from deputy.interfaces.mcp_clients import own_command, require_sdk
 
 if TYPE_CHECKING:
     import asyncio
@@ -74,14 +74,15 @@ def command(
     if port is None and (host is not None or names):
         given = ("--host", host) if host is not None else ("--allow-host", names[0])
         raise UsageError(*given, "this option is for HTTP; also give --http PORT")
+    require_sdk()
     served = _server_options(options)
     if console.as_json and port is None:
         given = [("--model", options.model)] if options.model else []
         given += [("--allow", name) for name in options.allow]
         flags = [*(part for pair in given for part in pair), *(["--yes"] if options.yes else [])]
-        show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
+        start, *words = own_command("mcp", *flags)
+        show_json({"mcpServers": {"deputy": {"command": start, "args": words}}})
         return 0
-    require_sdk()
     if port is None:
         return run_command(lambda stop: _serve_stdio(served, stop))
     return run_command(lambda stop: _serve_http(console, served, host or _LOOPBACK, port, names, stop))
