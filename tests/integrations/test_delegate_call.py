@@ -39,6 +39,7 @@ def test_a_call_returns_the_reports_as_data_that_is_no_instruction(called):
     [
         ({}, "tasks"),
         ({"tasks": [{"label": "a"}]}, "tasks[0].prompt"),
+        ({"tasks": [TASK], "self": 1}, "self"),
         ({"tasks": [TASK], "concurrency": 99}, "concurrency"),
         ({"tasks": [{**TASK, "model": "script:/etc/passwd"}]}, "only the person who runs Deputy may name a script"),
         ({"tasks": [{**TASK, "agent": "nobody-knows"}]}, "Nothing was started"),

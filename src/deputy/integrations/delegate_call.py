@@ -42,7 +42,7 @@ class DelegateFunction:
         """The JSON Schema of its arguments."""
         return arguments_for_models()
 
-    async def __call__(self, **arguments: Any) -> str:
+    async def __call__(self, /, **arguments: Any) -> str:
         """Run the tasks, and return their results; the text of a wrong call says what is wrong."""
         wanted = read_wanted(arguments)
         if not isinstance(wanted, DelegateCall):
