@@ -16,6 +16,7 @@ from tests.support.scripts import call, talk, turn
 
 from deputy.backends.acp import jsonrpc
 from deputy.interfaces.acp.acp_server import mcp_servers, read_line
+from deputy.interfaces.acp.acp_session import AcpSession
 
 __all__ = ["place"]
 
@@ -106,6 +107,48 @@ def test_sessions_are_listed_by_folder_with_the_latest_first(place, tmp_path):
     assert [one["sessionId"] for one in sessions] == runs
     assert [one["title"] for one in sessions] == ["the second line", "the first"]
     assert {one["cwd"] for one in sessions} == {str(place.workspace)}
+
+
+@pytest.mark.parametrize("model", ["", "script:missing.json"])
+def test_a_client_that_leaves_while_a_session_opens_ends_the_server_without_an_error(place, monkeypatch, model):
+    place.says(talk(turn("hello"), when="go"))
+    if model:
+        monkeypatch.setenv("DEPUTY_MODEL", model)
+
+    begun, keep = asyncio.Event(), AcpSession.keep
+
+    async def noted(self, *arguments, **options):
+        begun.set()
+        await keep(self, *arguments, **options)
+
+    monkeypatch.setattr(AcpSession, "keep", noted)
+
+    async def main():
+        async with Editor(place.workspace) as editor:
+            opening = asyncio.create_task(editor.open())
+            await begun.wait()
+        opening.cancel()
+        return editor.server._keeping
+
+    assert asyncio.run(main()) == set()
+
+
+def test_a_session_that_two_requests_load_at_once_is_opened_once(place):
+    place.says(talk(turn("hello"), when="go"))
+
+    async def main():
+        async with Editor(place.workspace) as editor:
+            session = await editor.open()
+            await editor.prompt(session, "go")
+            await editor.ask("session/close", sessionId=session)
+            params = {"sessionId": session, "cwd": str(place.workspace), "mcpServers": []}
+            loads = [asyncio.create_task(editor._connection.ask("session/load", params)) for _ in range(2)]
+            return [await one for one in loads]
+
+    replies = asyncio.run(main())
+    refusals = [one.message for one in replies if isinstance(one, jsonrpc.RpcError)]
+    assert len(refusals) == 1
+    assert "open here already" in refusals[0]
 
 
 def test_a_closed_session_cancels_its_turn(place):

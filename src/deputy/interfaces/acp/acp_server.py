@@ -153,7 +153,10 @@ class AcpServer:
             raise UsageError("cwd", folder[:200], "give the absolute path of a folder that exists")
         if len(self._keeping) >= MOST_SESSIONS:
             raise UsageError("sessions", len(self._keeping), "close one first, with session/close")
+        if load and any(one.id == load for one in self._keeping):
+            raise UsageError("sessionId", load[:200], "the session is open here already")
         session = AcpSession(folder, mcp_servers(params.get("mcpServers")), self._options, self.connection)
+        session.id = load
         opened: asyncio.Future[AcpSession] = asyncio.get_running_loop().create_future()
         self._keeping.add(session)
         keeping = self._group.create_task(session.keep(opened, load, is_replayed=is_replayed))
@@ -168,8 +171,6 @@ class AcpServer:
 
     async def _load(self, params: Fields, *, is_replayed: bool) -> Fields:
         name = _text(params, "sessionId")
-        if name in self._sessions:
-            raise UsageError("sessionId", name, "the session is open here already")
         if not name:
             raise UsageError("sessionId", name, "give the id of a session")
         return await self._open(params, name, is_replayed=is_replayed)

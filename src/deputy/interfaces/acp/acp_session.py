@@ -107,9 +107,13 @@ class AcpSession:
             ) as deputy:
                 self._deputy = deputy
                 await self._open(deputy, load, is_replayed=is_replayed)
-                opened.set_result(self)
+                # A client that has left waits for nothing.
+                if not opened.cancelled():
+                    opened.set_result(self)
                 await self.over.wait()
         except DeputyError as error:
+            if opened.cancelled():
+                return
             if opened.done():
                 raise
             opened.set_exception(error)
