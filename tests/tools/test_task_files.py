@@ -42,10 +42,15 @@ def test_the_byte_limit_holds_for_all_files_together(workspace, root):
     (root / "a").write_text("a" * 60)
     (root / "b").write_text("é" * 60)
     (root / "c").write_text("c" * 60)
-    first, second, third = files_before_prompt(["a", "b", "c"], workspace, 101).text.split("\n\n## ")
+    had = files_before_prompt(["a", "b", "c"], workspace, 101)
+    first, second, third = had.text.split("\n\n## ")
     assert "a" * 60 in first
     assert "é" * 20 + "\n[cut here: the limit for files is reached; the file has 120 bytes]" in second
     assert third == "c\n\n(not included: the limit for files is reached.)"
+    assert had.warnings == (
+        "The context file b is cut: 41 of its 120 bytes are passed.",
+        "The context file c is not included: the limit for files is reached.",
+    )
 
 
 def test_nothing_in_a_file_closes_its_fence(workspace, root):

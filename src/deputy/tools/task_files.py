@@ -51,6 +51,8 @@ def files_before_prompt(
                 changed.append(path)
                 continue
             body = _fenced(_text(content, size, left))
+            if size > left:
+                warnings.append(f"The context file {shown_path(path)} is cut: {left:,} of its {size:,} bytes are passed.")
             left -= len(content)
         except ToolError as error:
             if expected:
