@@ -297,3 +297,18 @@ def test_metrics_are_served_to_scrapers_with_the_token(house):
     assert b'deputy_runs_total{status="completed"} 0\n' in before
     assert b'deputy_runs_total{status="completed"} 2\n' in after
     assert status == 401
+
+
+def test_a_long_question_in_the_timeline_is_redacted_before_it_is_cut(house, monkeypatch):
+    monkeypatch.setenv("SOME_API_TOKEN", "canary-5f2e9d7c1b3a-8e4d6f0a2c5b")
+    house.script(talk(turn(f"{'x' * 280} canary-5f2e9d7c1b3a-8e4d6f0a2c5b is it? [AWAITING_HUMAN_INPUT]")))
+    outcome = house.one(Task(label="ask", prompt="Ask."))
+    assert outcome.status == "blocked"
+
+    async def main():
+        async with open_page(house.home) as client:
+            return await client.get(f"/api/tree/{(await client.get(f'/api/runs/{outcome.session_id}'))['parent']}")
+
+    texts = [span[3] for lane in asyncio.run(main())["lanes"] for span in lane["spans"] if span[0] == "waiting"]
+    assert any("x" * 280 in text for text in texts)
+    assert "canary" not in "".join(texts)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, json, to_builtins
 from deputy.core import events
 from deputy.core.errors import UnknownRun, Unquoted, UsageError
 from deputy.core.events import Record
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, shown_head
 from deputy.core.request import ALWAYS_GRANTED
 from deputy.core.serialize import outcome_dict
 from deputy.engine.worktree import WORKTREE_OPENED, WorktreeOpened
@@ -147,19 +147,25 @@ _SPAN_TEXT = 300
 def tree_spans(queries: Queries, root: str) -> dict[str, Any]:
     """What each run of a tree did when: model calls, tool calls, waits and retries."""
     runs = statuses(queries, queries.tree(root) or [found_run(queries, root)])
-    room, redactor = MOST_SPANS // len(runs), process_redactor()
-    lanes = [{"run": one.state.run, "spans": _spans(queries, one, max(20, room), redactor)} for one in runs]
+    room, redactor, clock = MOST_SPANS // len(runs), process_redactor(), queries.now()
+    lanes = [{"run": one.state.run, "spans": _spans(queries, one, max(20, room), redactor, clock)} for one in runs]
     return {"root": root, "lanes": lanes}
 
 
-def _spans(queries: Queries, status: RunStatus, most: int, redactor: Redactor) -> list[list[Any]]:
-    state, clock = status.state, queries.now()
+def _spans(queries: Queries, status: RunStatus, most: int, redactor: Redactor, clock: float) -> list[list[Any]]:
+    state = status.state
     # The page counts by the wall clock.
     offset = time.time() - clock
     until = clock if is_open(status) else None
     lane = lane_of("", "", queries.records(state.run, after=max(0, state.seq - most)), redactor, until)
     return [
-        [one.kind, one.begin + offset, None if one.end == until else one.end + offset, one.text[:_SPAN_TEXT], one.seq]
+        [
+            one.kind,
+            one.begin + offset,
+            None if one.end == until else one.end + offset,
+            one.text if len(one.text) <= _SPAN_TEXT else shown_head(one.text, _SPAN_TEXT, redactor),
+            one.seq,
+        ]
         for one in lane.spans
     ]
 
