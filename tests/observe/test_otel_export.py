@@ -69,7 +69,7 @@ def test_a_collector_that_is_away_refuses_or_hangs_fails_no_run_and_holds_no_exi
     command = delegating(house)
     with Collector(status=400) as refusing, Collector(is_stuck=True) as stuck:
         # Nothing listens on port 9.
-        addresses = ["http://127.0.0.1:9", refusing.url, stuck.url]
+        addresses = ["http://me:wrong-horse@127.0.0.1:9", refusing.url, stuck.url]
         started = [
             Popen(
                 [*DEPUTY, *command],
@@ -86,7 +86,9 @@ def test_a_collector_that_is_away_refuses_or_hangs_fails_no_run_and_holds_no_exi
     for process, (output, errors), address, reason in zip(started, ended, addresses, reasons, strict=True):
         assert (process.returncode, json.loads(output)["completed"]) == (0, 1)
         [line] = [line for line in errors.decode().splitlines() if "not all sent" in line]
-        assert line.startswith(f"Traces and metrics were not all sent to {address}: {reason}")
+        shown = address.replace("wrong-horse", "[redacted]")
+        assert line.startswith(f"Traces and metrics were not all sent to {shown}: {reason}")
+        assert "wrong-horse" not in errors.decode()
 
 
 def test_without_a_collector_nothing_of_opentelemetry_is_imported(tmp_path: Path):

@@ -159,7 +159,7 @@ class _Exporters:
         is_late = any(closer.is_alive() for closer in self._closers)
         problem = self._failures.first or ("no answer in time" if is_late else "")
         if problem:
-            _warn(f"Traces and metrics were not all sent to {self._address}: {problem}")
+            _warn(f"Traces and metrics were not all sent to {outgoing_text(self._address)}: {problem}")
 
 
 class _Failures(logging.Handler):
@@ -170,7 +170,7 @@ class _Failures(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING and not self.first:
             message = outgoing_text(record.getMessage())[:_LOOKED_AT]
-            # A refused connection is told with all calls that led to it.
+            # The message of a refused connection names all calls that led to it.
             found = re.search(r"\[Errno -?\d+\] ([^\"')]+)", message)
             self.first = found[1] if found else message[:_SHOWN]
 
