@@ -87,6 +87,20 @@ def test_a_session_of_another_folder_is_not_loaded(place, tmp_path):
     assert asyncio.run(main()) == "Fine." * 2
 
 
+def test_the_title_of_a_session_has_no_part_of_a_secret(place, monkeypatch):
+    monkeypatch.setenv("SOME_API_TOKEN", "canary-5f2e9d7c1b3a")
+    place.says(talk(turn("hello"), when="go"))
+
+    async def main():
+        async with Editor(place.workspace) as editor:
+            await editor.prompt(await editor.open(), f"go{' ' * 305}canary-5f2e9d7c1b3a and more")
+            return (await editor.ask("session/list"))["sessions"][0]["title"]
+
+    title = asyncio.run(main())
+    assert title.startswith("go ")
+    assert "canary" not in title
+
+
 def test_sessions_are_listed_by_folder_with_the_latest_first(place, tmp_path):
     place.says(talk(turn("Fine."), when="the", times=2))
 

@@ -207,7 +207,7 @@ def listed_sessions(folder: str) -> Fields:
             opened = None if queries is None else next(iter(queries.records(state.run, limit=1)), None)
             event = opened.event if isinstance(opened, Record) else None
             prompt = event.prompt if isinstance(event, RunOpened) else ""
-            title = one_line(outgoing_text(prompt[: _TITLE_WIDTH * 4]), _TITLE_WIDTH)
+            title = one_line(prompt, _TITLE_WIDTH)
             sessions.append(
                 {
                     "sessionId": state.run,

@@ -139,7 +139,7 @@ class SessionUpdates:
             title = heading(len(wanted.tasks))
             self._tables[key] = ProgressTable([task.label for task in wanted.tasks])
             for index, task in enumerate(wanted.tasks):
-                content = one_line(outgoing_text(f"{task.label}: {task.prompt[: _PLAN_WIDTH * 4]}"), _PLAN_WIDTH)
+                content = one_line(f"{task.label}: {task.prompt}", _PLAN_WIDTH)
                 self._plan[f"{key}.{index}"] = {"content": content, "priority": "medium", "status": "pending"}
         elif isinstance(path, str) and "\0" not in path:
             more["locations"] = [{"path": str(self._folder / path)}]
