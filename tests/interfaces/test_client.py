@@ -82,6 +82,7 @@ def test_a_detected_server_that_stops_is_an_error_and_no_other_model_is_used(hou
     assert (first.status, first.model) == ("completed", "ollama:qwen3")
     assert (second.status, second.model, second.fallbacks) == ("failed", "ollama:qwen3", ())
     assert second.errors[0].code == "NETWORK_FAILED"
+    assert second.errors[0].recommendation.startswith("Check that the server runs; else ")
 
 
 @pytest.mark.rule("model.alias")

@@ -13,7 +13,7 @@ from deputy import Observer
 from deputy.core.events import Noted, RunOpened
 from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Outcome
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, retry_text
 from deputy.core.request import Lineage
 from deputy.core.state import State
 from deputy.core.task import Task
@@ -120,7 +120,7 @@ def test_a_retry_is_reported_with_its_reason(house: House):
     [event] = [one for one in house.seen if one.event == "retry"]
     assert (event.attempt, event.of, event.http_status, event.reason) == (2, 5, 529, "Overloaded")
     assert event.wait > 0
-    assert (run.label, reason) == ("scout", "retrying (2/5) in 1 s: HTTP 529: Overloaded")
+    assert (run.label, reason) == ("scout", retry_text(event))
     assert seen.names("retried", "step_ended") == ["retried", "step_ended"]
 
 

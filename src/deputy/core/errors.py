@@ -313,7 +313,9 @@ CATALOG: Mapping[str, ErrorKind] = {
     "BAD_REQUEST": ErrorKind("provider", "Read the message, or try another model.", False, "backend"),
     # Another model would hide the remedy, so there is no fallback.
     "TOOLS_UNSUPPORTED": ErrorKind("provider", "Choose a model that supports tools.", False),
-    "NETWORK_FAILED": ErrorKind("provider", "Check the network, the address and the proxy.", blame="backend"),
+    "NETWORK_FAILED": ErrorKind(
+        "provider", "Check that the server runs; else check the address, the network and the proxy.", blame="backend"
+    ),
     "STREAM_CUT": ErrorKind("provider", "Try again.", blame="backend"),
     "SILENT": ErrorKind("timeout", "Try again, or raise the idle limit for a slow model.", blame="backend"),
     "BAD_REPLY": ErrorKind("provider", "Check that the address speaks this protocol, or try again.", blame="backend"),

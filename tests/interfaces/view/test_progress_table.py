@@ -68,6 +68,7 @@ def test_the_total_counts_each_outcome_by_its_common_word():
             {"event": "retry", "reason": "overloaded", "attempt": 2, "of": 4, "wait": 3.2, "http_status": 529},
             "↻ retrying (2/4) in 3 s: HTTP 529: overloaded",
         ),
+        ({"event": "retry", "reason": "slow", "attempt": 2, "of": 4, "wait": 0.05}, "↻ retrying (2/4) in 0.1 s: slow"),
         (
             {"event": "tool_error", "tool": "Read", "args": "x" * 99, "reason": "It does not exist."},
             f"✗ Read {'x' * 31}…: It does not exist.",
