@@ -8,9 +8,10 @@ import pytest
 from tests.support.scripts import call, talk, turn
 
 from deputy import Budget, Deputy, Task, TokenUsage, UsageError
-from deputy.backends.function_backend import is_agent_function
+from deputy.backends.function_backend import FunctionBackend, is_agent_function
 from deputy.core.events import ModelCallEnded
 from deputy.core.model_script import ModelScript
+from deputy.engine.ports.backend import BackendRequest
 from deputy.models.script_model import ScriptModel
 
 
@@ -82,6 +83,24 @@ def test_text_before_a_timeout_is_a_partial_result(delegate):
 
     outcome, _ = delegate(slow, timeout=0.2)
     assert (outcome.status, outcome.errors[0].type, outcome.report) == ("partial", "timeout", "half of it")
+
+
+def test_the_text_of_a_turn_is_bounded():
+    async def talkative(_request):
+        yield "first "
+        for _ in range(100):
+            yield "x" * 10_000
+        yield " last"
+
+    async def main():
+        request = BackendRequest(session_id="sess_1_aaaaaa", prompt="the task", workspace="/")
+        return await FunctionBackend("python:mine", talkative).run(request, lambda _event: None)
+
+    result = asyncio.run(main())
+    assert result.text.startswith("first x")
+    assert result.text.endswith("x last")
+    assert "bytes left out" in result.text
+    assert len(result.text) < 500_000
 
 
 def test_an_exception_is_a_failed_outcome_with_its_name(delegate):

@@ -1,5 +1,7 @@
 """The chain of a model is its own, whatever it is called by."""
 
+from typing import Any
+
 import pytest
 
 from deputy.backends.registry import BackendRegistry
@@ -8,6 +10,18 @@ from deputy.models.factory import ModelFactory
 
 async def no_failures(root: str) -> int:
     return 0
+
+
+def registry(**options: Any) -> BackendRegistry:
+    models = ModelFactory(environ={})
+    return BackendRegistry(
+        environ={},
+        provider_of=models.provider_of,
+        missing_key=models.missing_key,
+        full_name=models.full_name,
+        native_failures=no_failures,
+        **options,
+    )
 
 
 @pytest.mark.rule("fallback")
@@ -25,14 +39,13 @@ async def no_failures(root: str) -> int:
     ],
 )
 def test_a_chain_goes_by_the_model_and_not_by_the_name_it_was_asked_by(name, chain):
-    models = ModelFactory(environ={})
-    backends = BackendRegistry(
-        environ={},
-        provider_of=models.provider_of,
-        missing_key=models.missing_key,
-        full_name=models.full_name,
-        native_failures=no_failures,
-    )
+    backends = registry()
     taken = dict.fromkeys(candidate.model for candidate in backends.candidates(name, falls_back=True))
     assert list(taken) == [name, *chain]
     assert {candidate.model for candidate in backends.candidates(name, falls_back=False)} == {name}
+
+
+def test_a_function_is_a_backend_of_its_own_kind_only():
+    backends = registry(functions={"mine": no_failures})
+    assert backends.open("python:mine") is not None
+    assert backends.open("other:mine") is None

@@ -12,12 +12,14 @@ from msgspec import MsgspecError, json
 
 from deputy.backends import program_errors
 from deputy.backends.cli.program import json_object
+from deputy.backends.turn_recorder import TEXT_BYTES
 from deputy.core.conversation import TextDelta, TokenUsage, ToolCall
 from deputy.core.limits import time_is_up
 from deputy.core.model_errors import ModelError
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.loop import AWAITING
 from deputy.engine.ports.backend import BackendRequest, BackendResult, Emit, Ready, ToolUse
+from deputy.processes.bounded_output import HeadAndTail
 
 if TYPE_CHECKING:
     from deputy.core.errors import Error
@@ -80,11 +82,16 @@ class _FunctionTurn:
     """What a function has said in one turn."""
 
     def __init__(self, emit: Emit) -> None:
-        self.text = ""
+        self._kept = HeadAndTail(TEXT_BYTES, TEXT_BYTES)
         """The text after the last tool call."""
         self._emit = emit
         self._usage: Usage | None = None
         self._used: list[ToolUse] = []
+
+    @property
+    def text(self) -> str:
+        """The text after the last tool call, without the middle of a very long one."""
+        return self._kept.text
 
     def take(self, piece: object) -> None:
         """Take the next piece of the answer."""
@@ -93,7 +100,7 @@ class _FunctionTurn:
                 self._usage = (self._usage or NO_USAGE) + piece.usage
                 self._emit(piece)
             case ToolUse(name=name, arguments=arguments):
-                self.text = ""
+                self._kept = HeadAndTail(TEXT_BYTES, TEXT_BYTES)
                 self._used.append(piece)
                 given = json_object(arguments.encode()) or {}
                 self._emit(ToolCall(id=f"{name}-{len(self._used)}", name=name, arguments=given))
@@ -101,7 +108,7 @@ class _FunctionTurn:
                 return
             case _:
                 text = piece if isinstance(piece, str) else _json(piece)
-                self.text += text
+                self._kept.feed(text.encode("utf-8", "replace"))
                 self._emit(TextDelta(text=text))
 
     def result(self, error: Error | None) -> BackendResult:

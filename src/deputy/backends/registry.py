@@ -104,7 +104,7 @@ class BackendRegistry:
             from deputy.backends.acp import acp_backend
 
             return acp_backend(name, self._environ, self._open_files, self._redactor)
-        if name in self._functions:
+        if is_function(f"{kind}:") and name in self._functions:
             from deputy.backends.function_backend import FunctionBackend
 
             return FunctionBackend(f"{kind}:{name}", self._functions[name])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deputy.core.errors import Error
     from deputy.engine.ports.backend import Emit
 
-_TEXT_BYTES = 200_000
+TEXT_BYTES = 200_000
 _TOOLS = 500
 _WARNINGS = 20
 _ARGUMENT_LENGTH = 2000
@@ -65,7 +65,7 @@ class TurnRecorder:
         self._message = ""
         self.request = NO_USAGE
         """The last request, whose input fills the context."""
-        self._kept = HeadAndTail(_TEXT_BYTES, _TEXT_BYTES)
+        self._kept = HeadAndTail(TEXT_BYTES, TEXT_BYTES)
         self._is_new = False
         self.tools: dict[str, ToolUse] = {}
         self._open: dict[str, str] = {}
@@ -81,7 +81,7 @@ class TurnRecorder:
         if not text:
             return
         if self._is_new or message != self._message:
-            self._kept = HeadAndTail(_TEXT_BYTES, _TEXT_BYTES)
+            self._kept = HeadAndTail(TEXT_BYTES, TEXT_BYTES)
             self._message = message
             self._is_new = False
         self._kept.feed(text.encode("utf-8", "replace"))
@@ -90,7 +90,7 @@ class TurnRecorder:
 
     def answers(self, text: str) -> None:
         """Record the whole answer, as reported at the end."""
-        whole = HeadAndTail(_TEXT_BYTES, _TEXT_BYTES)
+        whole = HeadAndTail(TEXT_BYTES, TEXT_BYTES)
         whole.feed(text.encode("utf-8", "replace"))
         self._answer = whole.text
 
