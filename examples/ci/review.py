@@ -43,10 +43,11 @@ def summary(code: int, result: dict[str, Any], *, passes: bool) -> str:
     lines += ["| task | outcome | tokens | cost |", "|---|---|---|---|"]
     for one in [*result["results"], {"label": "total", "outcome": "", "usage": result["usage"]}]:
         used = one["usage"]
-        cost = "unknown" if used["cost"] is None else f"${used['cost']:.4f}"
+        cost = "unknown" if used["cost"] is None else f"${used['cost']:.4f}" if used["cost"] else "free"
         lines.append(f"| {_text(one['label'])} | {one['outcome']} | {used['input'] + used['output']:,} | {cost} |")
     for one in result["results"]:
-        report = one.get("report") or "\n".join(error["message"] for error in one.get("errors", ()))
+        problems = [one.get("error", {}).get("message"), one.get("question"), *one.get("warnings", ())]
+        report = "\n\n".join(filter(None, [*problems, one.get("report")]))
         lines += ["", f"### {_text(one['label'])}", "", f"<pre>{html.escape(report[:MOST_REPORT])}</pre>"]
     return "\n".join([*lines, "", f"`deputy show {result['session_id']}` has the details.", ""])
 

@@ -116,9 +116,11 @@ def test_the_review_of_a_pipeline_leaves_a_result_a_summary_and_an_exit_code(tmp
 
 def test_the_policy_of_the_review_decides_its_exit_code(tmp_path):
     # One completed, one failed: `deputy delegate` exits with 4.
-    turns = [WELL, {"faults": ["bad_request"]}]
+    turns = [WELL, {"text": "I look.", "calls": [{"name": "Glob", "arguments": {"pattern": "*"}}]}]
     assert review(tmp_path, "--pass-on", "strict", turns=turns).returncode == 4
-    assert "## Review failed: partial" in (tmp_path / "summary.md").read_text()
+    page = (tmp_path / "summary.md").read_text()
+    assert "## Review failed: partial" in page
+    assert page.index("the script has no answer") < page.index("I look.")
     assert review(tmp_path, turns=turns).returncode == 0
     # A wrong call never passes.
     assert review(tmp_path, "--pass-on", "never", "--budget", "much", turns=turns).returncode == 2
