@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -231,7 +230,7 @@ def _prune_expired(parts: _RuntimeParts) -> None:
     from deputy.tools.git_worktrees import WorktreeCleanup
 
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
-    prune_expired(parts.store, time.time(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
+    prune_expired(parts.store, parts.store.now(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
     queries = parts.store.queries()
     if queries is not None:
         with queries:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.journal.postgres.test_postgres_writer import journal_on
 from tests.support.postgres import emptied_database
 
+from deputy import Deputy
 from deputy.core.errors import Error, NotAdmitted
 from deputy.core.events import ToolCallEnded
 from deputy.core.limits import Budget
@@ -87,6 +88,25 @@ def test_old_runs_are_removed_unless_pinned(tmp_path: Path) -> None:
     assert [tree.root for tree in prune(store, time.time() + 60)] == [RUN]
     with store.queries() as queries:
         assert queries.ids() == []
+
+
+@pytest.mark.rule("store.beat")
+def test_a_machine_with_a_wrong_clock_removes_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PostgresStore(emptied_database(), tmp_path)
+
+    async def work() -> None:
+        async with journal_on(store.address.url, tmp_path) as journal:
+            lease = await journal.begin(RUN, opened(RUN))
+            assert lease is not None
+            await journal.finish(lease, "returned:0", completed(RUN))
+            await journal.deliver(RUN, "caller")
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 30 * 86_400)
+        async with Deputy("offline:scout", store=store.address.url, home=tmp_path, workspace=tmp_path):
+            with store.queries() as queries:
+                assert queries.ids() == [RUN]
+
+    asyncio.run(work())
 
 
 def test_a_rate_limit_holds_back_the_processes_of_all_machines(tmp_path: Path) -> None:

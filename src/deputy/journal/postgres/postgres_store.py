@@ -47,6 +47,11 @@ class PostgresStore:
         settings = {"synchronous_commit": "off"} if fsync == "off" else None
         return PostgresJournal(self.address, self.folder, mask=mask, settings=settings)
 
+    def now(self) -> float:
+        """The time by the clock of the database."""
+        with self.queries() as queries:
+            return queries.now()
+
     @contextmanager
     def writing(self) -> Generator[PostgresStoreWriter]:
         """Open it for writing."""

@@ -122,6 +122,10 @@ class SqlStore(Protocol):
         """The same after a check of the tables that list runs; raises StorageCorrupt when one is damaged."""
         ...
 
+    def now(self) -> float:
+        """The time by the clock that dates its runs: a wrong clock of one machine removes no runs of others."""
+        ...
+
     def writing(self) -> AbstractContextManager[StoreWriter]:
         """Open it for writing."""
         ...

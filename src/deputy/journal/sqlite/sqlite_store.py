@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,6 +53,10 @@ class SqliteStore:
         from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
         return SqliteJournal(self.folder, fsync=fsync, mask=mask)
+
+    def now(self) -> float:
+        """The time by the clock that dates its runs."""
+        return time.time()
 
     @contextmanager
     def writing(self) -> Generator[SqliteStoreWriter]:

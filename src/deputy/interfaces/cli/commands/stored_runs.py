@@ -175,7 +175,7 @@ def prune(console: Console, age: str, dry_run: bool, with_work: bool) -> None:
     from deputy.tools.git_worktrees import WorktreeCleanup
 
     store, worktrees = find_store(home_path()), WorktreeCleanup(os.environ)
-    before = time.time() - age_seconds(age)
+    before = store.now() - age_seconds(age)
     trees = prune_runs(store, before, dry_run=dry_run, worktrees=worktrees)
     holding: list[str] = []
     for place in orphaned_worktrees(store, before, [state.run for tree in trees for state in tree.states]):
