@@ -38,6 +38,7 @@ def test_a_tool_that_was_not_given_does_not_run(tools, root, name):
     refusal = run(toolbox, name, {"path": "a.txt", "content": "x", "command": "touch a.txt"})
     assert refusal.is_error
     assert "nothing was run. Your tools: Read, Grep, Glob, WebFetch, WebSearch." in refusal.text
+    assert ("is not granted" in refusal.text) == (name in {"Edit", "Write", "Run", "Delegate"})
     assert not list(root.iterdir())
 
 
