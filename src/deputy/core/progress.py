@@ -78,10 +78,15 @@ def retry_progress(label: str, notice: RetryNotice) -> Progress:
     )
 
 
+def _wait_seconds(seconds: float) -> float:
+    """Whole seconds; below one second with one digit, and never 0."""
+    return max(0.1, round(seconds, 1)) if seconds < 1 else round(seconds)
+
+
 def retry_text(progress: Progress) -> str:
     """A model call that is repeated: which attempt of how many, after which wait, and why."""
     count = "" if progress.attempt is None else f" ({progress.attempt}{f'/{progress.of}' if progress.of else ''})"
-    wait = "" if progress.wait is None else f" in {max(0.1, round(progress.wait, 1)) if progress.wait < 1 else round(progress.wait)} s"
+    wait = "" if progress.wait is None else f" in {_wait_seconds(progress.wait)} s"
     status = "" if progress.http_status is None else f"HTTP {progress.http_status}: "
     return f"retrying{count}{wait}: {status}{progress.reason or ''}"
 

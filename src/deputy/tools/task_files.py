@@ -52,7 +52,9 @@ def files_before_prompt(
                 continue
             body = _fenced(_text(content, size, left))
             if size > left:
-                warnings.append(f"The context file {shown_path(path)} is cut: {left:,} of its {size:,} bytes are passed.")
+                warnings.append(
+                    f"The context file {shown_path(path)} is cut: {left:,} of its {size:,} bytes are passed."
+                )
             left -= len(content)
         except ToolError as error:
             if expected:
