@@ -58,7 +58,7 @@ def _environment(house, monkeypatch, **more: str) -> None:
 @pytest.mark.rule("honest.model")
 def test_without_a_model_a_program_is_refused_unless_every_task_names_one(house, place, monkeypatch):
     _environment(house, monkeypatch)
-    with pytest.raises(CannotSpawn, match="no model is configured"):
+    with pytest.raises(CannotSpawn, match=r"no model is configured.*Deputy\(MODEL\)"):
         run_sync("x", **place)
     with pytest.raises(CannotSpawn, match="no model is configured"):
         run_sync(Task(label="a", prompt="x", model="offline:scout"), "y", **place)

@@ -266,7 +266,7 @@ _RAISE_LIMIT = "Use the results so far, or resume it with a higher limit."
 
 HOW_TO_CHOOSE_MODEL = (
     "Set the key of a provider (like ANTHROPIC_API_KEY or OPENAI_API_KEY), start a local model server (like Ollama), "
-    "or name a model with --model or DEPUTY_MODEL; `deputy doctor` shows what is found."
+    "or name a model with --model, DEPUTY_MODEL or (in a program) Deputy(MODEL); `deputy doctor` shows what is found."
 )
 
 CATALOG: Mapping[str, ErrorKind] = {
