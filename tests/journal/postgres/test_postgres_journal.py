@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.postgres import emptied_database
 
+from deputy.core.errors import StorageBusy
 from deputy.journal.postgres import postgres_journal
 from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.postgres_queries import PostgresQueries
@@ -83,6 +84,20 @@ def test_an_engine_on_postgres_is_durable(
 @pytest.mark.parametrize("case", queries_suite.CASES, ids=lambda case: case.__name__)
 def test_queries_of_postgres_pass_the_suite(case: Callable[..., Any], tmp_path: Path) -> None:
     asyncio.run(case(PostgresHost(emptied_database(), tmp_path)))
+
+
+@pytest.mark.rule("store.away")
+def test_a_journal_that_closes_waits_no_longer_for_a_database_that_is_away() -> None:
+    session = PostgresSession(StoreAddress(emptied_database()))
+    session.drop()
+    # Nothing listens on port 9.
+    session.address = StoreAddress("postgres://me@127.0.0.1:9/x")
+    asked = iter([False, False, True])
+    queries = PostgresQueries(session, patience_seconds=3600.0, is_closing=lambda: next(asked))
+    with pytest.raises(StorageBusy) as raised:
+        queries.ids()
+    assert str(raised.value).count("cannot reach it") == 1
+    assert list(asked) == []
 
 
 @pytest.mark.rule("store.away")

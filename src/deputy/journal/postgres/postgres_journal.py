@@ -111,4 +111,5 @@ class PostgresJournal(SqlJournal):
             stale_seconds=self._stale_seconds,
             patience_seconds=self._patience_seconds,
             trusts_silence=self._is_healthy,
+            is_closing=lambda: self._is_closed,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from deputy.core.errors import StorageError
 from deputy.engine.ports.queries import FOLLOW_LIMIT, Changes, Cursor, DamagedRecord, LeaseHolder
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import NOW, translated
@@ -45,13 +46,18 @@ class PostgresQueries(SqlQueries):
         *,
         patience_seconds: float = 0.0,
         trusts_silence: Callable[[], bool] = lambda: True,
+        is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`patience_seconds`: how long to try again. `trusts_silence`: whether a silent process counts as dead."""
+        """`patience_seconds`: how long to try again, unless `is_closing`.
+
+        `trusts_silence`: whether a silent process counts as dead.
+        """
         super().__init__(session.address.location, session.address.location)
         self._session = session
         self._stale_seconds = stale_seconds
         self._patience_seconds = patience_seconds
         self._trusts_silence = trusts_silence
+        self._is_closing = is_closing
 
     @classmethod
     def open(cls, address: StoreAddress, **options: Any) -> PostgresQueries:
@@ -129,7 +135,9 @@ class PostgresQueries(SqlQueries):
                     self._session = PostgresSession(self._session.address)
                 return self._session.fetch(translated(query), *values)
             except Exception as error:
-                if not is_away(error) or time.monotonic() >= until:
+                if not is_away(error) or time.monotonic() >= until or self._is_closing():
+                    if isinstance(error, StorageError):
+                        raise
                     raise storage_error(self._session.address, error) from error
             self._session.drop()
             time.sleep(_PAUSE_SECONDS)

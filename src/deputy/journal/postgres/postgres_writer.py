@@ -168,8 +168,8 @@ class PostgresWriter(GroupWriter):
                 now = time.monotonic()
                 until = now + self._patience_seconds if until is None else until
                 if now >= min(until, self._closing_at + _CLOSING_SECONDS) or self._is_abandoned:
-                    what = f"it was away for {self._patience_seconds:g} s ({error})"
-                    raise StorageAway(self.location, what) from error
+                    why = error.what if isinstance(error, StorageError) else error
+                    raise StorageAway(self.location, f"it was away for {self._patience_seconds:g} s: {why}") from error
             time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
             tries += 1
         if progress:
