@@ -15,6 +15,7 @@ from tests.support.fork_server import Popen
 from tests.support.scripts import call, talk, turn
 
 from deputy.backends.acp import jsonrpc
+from deputy.interfaces.acp import acp_server
 from deputy.interfaces.acp.acp_server import mcp_servers, read_line
 from deputy.interfaces.acp.acp_session import AcpSession
 
@@ -145,6 +146,24 @@ def test_a_client_that_leaves_while_a_session_opens_ends_the_server_without_an_e
         return editor.server._keeping
 
     assert asyncio.run(main()) == set()
+
+
+def test_a_bug_in_a_request_is_an_error_and_its_trace_has_no_secret(place, monkeypatch, capsys):
+    monkeypatch.setenv("SOME_API_TOKEN", "canary-5f2e9d7c1b3a")
+
+    def fail(_folder):
+        raise RuntimeError("it has canary-5f2e9d7c1b3a")
+
+    monkeypatch.setattr(acp_server, "listed_sessions", fail)
+
+    async def main():
+        async with Editor(place.workspace) as editor:
+            return await editor.refused("session/list")
+
+    assert asyncio.run(main()) == (jsonrpc.INTERNAL_ERROR, "A bug in Deputy: RuntimeError.")
+    shown = capsys.readouterr().err
+    assert "RuntimeError: it has [redacted]\n" in shown
+    assert "canary" not in shown
 
 
 def test_a_session_that_two_requests_load_at_once_is_opened_once(place):

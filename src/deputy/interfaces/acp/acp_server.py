@@ -141,7 +141,7 @@ class AcpServer:
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), jsonrpc.INTERNAL_ERROR)
             reply = jsonrpc.refusal(number, code, outgoing_text(str(error)))
         except Exception as error:  # noqa: BLE001  a bug in one request must not end the sessions beside it
-            traceback.print_exception(error, file=sys.stderr)
+            sys.stderr.write(outgoing_text("".join(traceback.format_exception(error))))
             reply = jsonrpc.refusal(number, jsonrpc.INTERNAL_ERROR, f"A bug in Deputy: {type(error).__name__}.")
         await self.connection.send(reply)
 
