@@ -51,6 +51,18 @@ def test_isolated_execution_of_something_is_a_request_and_a_statement_about_it_i
     assert detect("Isolated execution of tests is slow.") == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        ("Please run an isolated execution of the test suite.", "the test suite."),
+        ("I want an isolated execution of the test suite.", "the test suite."),
+        ("Please check the parser in an isolated execution.", "check the parser"),
+    ],
+)
+def test_the_words_around_isolated_execution_leave_the_prompt(text: str, prompt: str) -> None:
+    assert [request.prompt for request in detect(text)] == [prompt]
+
+
 @pytest.mark.parametrize("name", ["opus", "qwen3:8b", "`my-model.v2`", "gpt-5.2"])
 def test_the_name_of_a_model_leaves_the_prompt(name: str) -> None:
     (request,) = detect(f"Use a subagent with model {name} to count the files.")

@@ -174,6 +174,7 @@ _DANGLING_START = (
     r"(?i)\A[*_]*+(?:[\s,;:.!?–—-]|(?:to|for|of|and|then|so|that|also|please|(?:this|that|it)(?= *[:.,]))\b)++"
 )
 _DANGLING_END = r"(?i)(?:[\s,;]++(?:and|then|or|but|so|please|to|for)\b)++[\s,;]*+\Z"
+_NOUN_LEAD = r"(?i)(?:\b(?:run|do|perform|start|in|as)\s++)?\ban?\s*+\Z"
 _LONGEST_DANGLING = 60
 _FEWEST_WORDS_OF_CONTEXT = 4
 _LONGEST_CONTEXT = 2000
@@ -268,6 +269,9 @@ def _task(text: str, asked: RequestSentence, mention: tuple[int, int]) -> str:
     cuts = sorted((asked.form, asked.phrase, mention))
     head = _without(text, asked.start, asked.phrase[0], cuts)
     tail = pattern(_DANGLING_START).sub("", _without(text, asked.phrase[1], asked.end, cuts), count=1)
+    if text.startswith(("isolated", "Isolated"), asked.phrase[0]):
+        # "Run an isolated execution of the tests" asks for the tests.
+        head = head[:-_LONGEST_DANGLING] + pattern(_NOUN_LEAD).sub("", head[-_LONGEST_DANGLING:])
     if not tail:
         head = head[:-_LONGEST_DANGLING] + pattern(_DANGLING_END).sub("", head[-_LONGEST_DANGLING:])
     said = pattern(_DANGLING_START).sub("", f"{head} {tail}", count=1)
