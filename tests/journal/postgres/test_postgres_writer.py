@@ -264,7 +264,7 @@ def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_repor
             with pytest.raises(StorageAway, match="away for"):
                 await journal.append(lease, "note:20", Noted(content="20"))
             await asyncio.to_thread(server.start)
-            # The run is live, and this process goes on with it.
+            # The run is live, and this process continues it.
             lease = await journal.acquire(RUN)
             assert (await journal.append(lease, "note:20", Noted(content="20"))).seq == 22
 
