@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from deputy.core.request import Grant
 from deputy.core.task import Task
 from deputy.engine.ports import ToolContext
 from deputy.tools.run import run_tool
-from deputy.tools.sandbox import SANDBOXED
+from deputy.tools.sandbox import SANDBOXED, Sandbox
+from deputy.tools.tool_text import ToolError
 from deputy.tools.workspace import Workspace
 
 
@@ -131,8 +133,94 @@ def test_a_link_that_a_command_makes_shows_the_next_one_nothing_outside(place, t
 
     assert not run(f"ln -s {target} {name}").is_error
     after = run(f"cat {name}/.ssh/id_rsa {name}/id_rsa {name}/shadow ../.ssh/id_rsa; touch {name}/made")
-    assert f"'{name}' is a symlink, which the sandbox does not follow; nothing was run" in after.text
+    if name == ".git":
+        assert "'.git' is a symlink, which the sandbox does not follow; nothing was run" in after.text
+    assert "SECRET" not in after.text
     assert not [*place.home.rglob("made")]
+    assert not Path("/etc/made").exists()
+
+
+async def start(command):
+    """The output of a command whose sandbox is prepared."""
+    run = partial(subprocess.run, command.argv, stdout=-1, stderr=-2, text=True, pass_fds=command.descriptors)
+    return (await asyncio.to_thread(run)).stdout
+
+
+@needs_bwrap
+@pytest.mark.rule("run.sandbox")
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_link_made_between_the_check_and_the_mount_shows_nothing_outside(place, tmp_path, kind):
+    """Another command of the workspace may run meanwhile."""
+    tree, tasks = tmp_path / "tree", place.root / "tasks"
+    for git in (place.root / ".git", tree / ".git"):
+        git.parent.mkdir(exist_ok=True)
+        git.mkdir() if kind == "folder" else git.write_text("gitdir: elsewhere")
+    tasks.mkdir()
+    (tasks / "mine").touch()
+    grant = Grant(tools=frozenset({"Run"}), work_folder="tasks")
+    sandbox = Sandbox(Workspace(tree, grant, main=place.root), place.environment)
+    look = f"ls -A {tasks}; cat {tasks}/id_rsa {place.root}/.git/id_rsa .git/id_rsa; echo x > {tasks}/made"
+
+    def swap(place_of: Path) -> None:
+        place_of.rename(tmp_path / f"was-{place_of.parent.name}-{place_of.name}")
+        place_of.symlink_to(place.home / ".ssh", target_is_directory=True)
+
+    async def race(swapped: Path) -> str:
+        async with sandbox.command(["/bin/sh", "-c", look], ".", 5) as command:
+            swap(swapped)
+            return await start(command)
+
+    said = asyncio.run(race(tasks))
+    assert said.startswith("mine\n")
+    assert [*tmp_path.glob("was-project-tasks/made")]
+    tasks.unlink()
+    tasks.mkdir()
+    said += asyncio.run(race(place.root / ".git"))
+    (place.root / ".git").unlink()
+    (place.root / ".git").mkdir()
+    said += asyncio.run(race(tree / ".git"))
+    assert "SECRET" not in said
+    assert [*(place.home / ".ssh").iterdir()] == [place.home / ".ssh/id_rsa"]
+
+
+@needs_bwrap
+@pytest.mark.rule("run.sandbox")
+def test_a_command_that_could_create_what_is_protected_runs_alone(place):
+    grant = Grant(tools=frozenset({"Run"}))
+    one, other = (Sandbox(Workspace(place.root, grant), place.environment) for _ in range(2))
+
+    async def both(seconds: float) -> str:
+        commands = one.command(["/bin/echo", "one"], ".", 5), other.command(["/bin/echo", "other"], ".", seconds)
+        async with commands[0] as first, commands[1] as second:
+            return await start(first) + await start(second)
+
+    with pytest.raises(ToolError, match="Another command works in this workspace"):
+        asyncio.run(both(0.01))
+    assert place.run("echo alone").text.startswith("alone")
+    (place.root / ".git").mkdir()
+    assert asyncio.run(both(5)) == "one\nother\n"
+
+
+@needs_bwrap
+@pytest.mark.rule("run.sandbox")
+def test_what_is_hidden_cannot_be_moved_to_where_it_is_seen(place):
+    hidden = place.root / "var/state/deputy"
+    hidden.mkdir(parents=True)
+    (hidden / "journal.db").write_text("SECRET")
+    done = place.run("mv var away; mv var/state var/other; echo kept > var/state/file", private=[hidden])
+    assert done.text.count("busy") == 2
+    assert "SECRET" not in place.run("cat $(find . -type f)", private=[hidden]).text
+    assert (place.root / "var/state/file").read_text() == "kept\n"
+
+
+@needs_bwrap
+@pytest.mark.rule("run.sandbox")
+def test_a_command_gets_no_descriptor_of_ours(place):
+    (place.root / ".git").mkdir()
+    done = place.run("ls /proc/$$/fd; for one in /proc/1/fd/*; do readlink $one; done")
+    [*ours, init] = done.text.split("2\n", 1)
+    assert ours == ["0\n1\n"]
+    assert "/home/" not in init
 
 
 @needs_bwrap

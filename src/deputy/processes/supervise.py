@@ -47,6 +47,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """How long it may take to end."""
     stream_bytes: int = _STREAM_BYTES
     """The read buffer of each stream."""
+    descriptors: tuple[int, ...] = ()
+    """Open descriptors that it gets, under the same numbers."""
 
 
 class ExitStatus(Struct, frozen=True, kw_only=True):
@@ -178,7 +180,7 @@ def _reaper(command: Command, tag: str, leash: int) -> Popen[bytes]:
         stdin=PIPE if command.has_input else DEVNULL,
         stdout=PIPE,
         stderr=STDOUT if command.merges_errors else PIPE,
-        pass_fds=(leash,),
+        pass_fds=(leash, *command.descriptors),
         start_new_session=True,
     )
 

@@ -10,7 +10,7 @@ import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from deputy.core.approval import ApprovalPart, FileDigest
 from deputy.engine.ports import Preview, ToolOutput
@@ -71,13 +71,10 @@ def run_tool(
 
     async def execute(arguments: _RunArguments, context: ToolContext) -> ToolOutput:
         seconds = limit_seconds if arguments.seconds is None else arguments.seconds
-        argv = (*_shell(), arguments.command)
-        if sandbox is not None:
-            await asyncio.to_thread(sandbox.check)
         output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
         async with _directory(workspace, arguments.path, context.base) as (directory, place):
             command = Command(
-                argv=argv if sandbox is None else sandbox.command(argv, place),
+                argv=(*_shell(), arguments.command),
                 cwd=directory,
                 environment=passed_on,
                 owner=context.call_id,
@@ -85,7 +82,8 @@ def run_tool(
                 merges_errors=True,
                 grace_seconds=_GRACE_SECONDS,
             )
-            ended = await _run(command, output, seconds)
+            async with _confined(command, sandbox, place, seconds) as confined:
+                ended = await _run(confined, output, seconds)
         text = output.text.rstrip("\n")
         return ToolOutput(text=f"{text}\n{_ending(ended, seconds)}".lstrip("\n"), is_error=ended != _WELL)
 
@@ -106,6 +104,17 @@ def run_tool(
 
 
 _WELL = ExitStatus(code=0)
+
+
+@asynccontextmanager
+async def _confined(command: Command, sandbox: Sandbox | None, place: str, seconds: float) -> AsyncGenerator[Command]:
+    """The command in the sandbox; as it is without one."""
+    if sandbox is None:
+        yield command
+        return
+    await sandbox.check(seconds)
+    async with sandbox.command(command.argv, place, seconds) as inside:
+        yield structs.replace(command, argv=inside.argv, descriptors=inside.descriptors)
 
 
 @asynccontextmanager

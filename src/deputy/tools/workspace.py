@@ -134,10 +134,9 @@ class Workspace:
                 raise ToolError(f"{shown_path(path)}: it leads out of {self.grant.work_folder} through a symlink.")
             yield found
 
-    def private_places(self) -> list[str]:
-        """The private paths below the root, absolute."""
-        inside = [parts for parts in self._private if parts and parts[0] != ".."]
-        return ["/".join((self.root, *parts)) for parts in inside]
+    def private_parts(self) -> list[Sequence[str]]:
+        """The parts of the private paths below the root."""
+        return [parts for parts in self._private if parts and parts[0] != ".."]
 
     def top_of(self, path: str) -> str:
         """The directory of a path: the root, or the main workspace for the shared work folder."""

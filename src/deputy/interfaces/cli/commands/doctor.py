@@ -323,6 +323,8 @@ def _ripgrep() -> DoctorCheck:
 
 def _sandbox() -> Iterator[DoctorCheck]:
     """The sandbox of Run, where the user's settings ask for it."""
+    import asyncio
+
     from deputy.config import load_user
     from deputy.tools.sandbox import SANDBOXED, Sandbox
     from deputy.tools.tool_text import ToolError
@@ -331,7 +333,7 @@ def _sandbox() -> Iterator[DoctorCheck]:
     try:
         if load_user().tools.run.sandbox is None:
             return
-        Sandbox(Workspace("."), os.environ).check()
+        asyncio.run(Sandbox(Workspace("."), os.environ).check())
     except UsageError:
         return  # the check of the settings names it
     except ToolError as error:
