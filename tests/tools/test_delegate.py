@@ -196,6 +196,15 @@ def test_all_bad_fields_are_named_at_once(house: House):
 
 
 @pytest.mark.rule("delegate.schema")
+def test_a_problem_of_many_tasks_is_named_once():
+    found = read_call({"tasks": [{"prompt": "x"}, {"prompt": "x"}, {"label": "c", "prompt": ""}, {"prompt": "x"}]})
+    assert [(one.field, one.message.partition(";")[0], one.message.rpartition(";")[2]) for one in found] == [
+        ("tasks[0].label", "is missing", " the same in 2 more"),
+        ("tasks[2].prompt", "is ''", " it must be a non-empty string"),
+    ]
+
+
+@pytest.mark.rule("delegate.schema")
 def test_the_schema_that_models_see_says_the_same(house: House):
     import jsonschema_rs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from msgspec import Struct, convert, json
+from msgspec import Struct, convert, json, structs
 
 from deputy.core.field_readers import (
     FieldProblem,
@@ -20,7 +20,7 @@ from deputy.core.field_readers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from deputy.core.field_readers import Reader
 
@@ -110,12 +110,26 @@ def _read_object(
             elif "properties" in part:
                 data[name] = _read_object(part, found, at, problems, readers)
             elif "properties" in part.get("items", {}):
-                entries = enumerate(cast("list[object]", found))
-                data[name] = [
-                    _read_object(part["items"], entry, f"{at}[{index}]", problems, readers) for index, entry in entries
-                ]
+                data[name] = _read_objects(part["items"], cast("list[object]", found), at, problems, readers)
             else:
                 data[name] = found
+    return data
+
+
+def _read_objects(
+    schema: _Schema, entries: Sequence[object], at: str, problems: list[FieldProblem], readers: Mapping[str, Reader]
+) -> list[dict[str, Any]]:
+    """The objects of a list; a problem that several of them share is named once, with their number."""
+    shared: dict[FieldProblem, list[str]] = {}
+    data: list[dict[str, Any]] = []
+    for index, entry in enumerate(entries):
+        place, own = f"{at}[{index}]", list[FieldProblem]()
+        data.append(_read_object(schema, entry, place, own, readers))
+        for problem in own:
+            shared.setdefault(structs.replace(problem, field=problem.field.removeprefix(place)), []).append(place)
+    for problem, places in shared.items():
+        more = f"; the same in {len(places) - 1} more" * (len(places) > 1)
+        problems.append(FieldProblem(f"{places[0]}{problem.field}", f"{problem.message}{more}"))
     return data
 
 

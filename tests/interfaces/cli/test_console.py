@@ -114,8 +114,15 @@ def test_a_budget_is_dollars_or_named_caps(text, budget):
     "text", ["", "0", "-1", "nan", "inf", "half", "0.5,0.6", "tokens=1.5", "tokens=0", "turns=3", "cost=1,cost=2"]
 )
 def test_a_budget_that_is_none_is_refused_with_the_form(text):
-    with pytest.raises(UsageError, match=r"--budget: found .*; give dollars, like 0.50, or any of cost, tokens"):
+    with pytest.raises(UsageError, match=r"--budget( \w+)?: found .*; give dollars, like 0.50, or any of cost, tokens"):
         options("--budget", text)
+
+
+def test_a_mistyped_cap_is_named():
+    with pytest.raises(UsageError, match="--budget: found 'token'; give dollars"):
+        options("--budget", "token=5")
+    with pytest.raises(UsageError, match="--budget tokens: found '1.5'; give dollars"):
+        options("--budget", "cost=1,tokens=1.5")
 
 
 @pytest.mark.parametrize("text", ["10000.01", "500000", "cost=500000"])

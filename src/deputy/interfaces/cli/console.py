@@ -32,6 +32,7 @@ _CODES = {"completed": 0, "failed": 1, "partial": PARTIAL, "blocked": 5, "reject
 _LIMIT_BYTES = 64 * 1024 * 1024
 
 _DIRECTORY = click.Path(exists=True, file_okay=False)
+_CAPS = ("cost", "tokens", "requests")
 _BUDGET = "give dollars, like 0.50, or any of cost, tokens and requests, like cost=0.50,tokens=100000,requests=20"
 
 
@@ -47,8 +48,11 @@ def _read_budget(_context: click.Context, _option: click.Parameter, text: str | 
             cap = float(value.strip().removeprefix("$")) if name == "cost" else int(value)
         except ValueError:
             cap = 0
-        if name not in ("cost", "tokens", "requests") or name in caps or not 0 < cap < float("inf"):
-            raise UsageError("--budget", text, _BUDGET)
+        if name not in _CAPS or name in caps:
+            # The name alone: with its value, redaction takes `token=5` for a secret.
+            raise UsageError("--budget", name, _BUDGET)
+        if not 0 < cap < float("inf"):
+            raise UsageError(f"--budget {name}", value, _BUDGET)
         caps[name] = cap
     if caps.get("cost", 0) > MAX_COST:
         raise UsageError("--budget", text, f"{IN_DOLLARS}; write tokens like tokens=100000")
@@ -209,6 +213,18 @@ def _find_run(context: click.Context, _option: click.Parameter, name: str | None
 
     with read_journal() as queries:
         return name if queries is None else find_run(queries, name)
+
+
+def check_model(model: str, workspace: str) -> None:
+    """Raise unless `--model` names a known model."""
+    from deputy.config import load_catalog
+    from deputy.models.catalog import read_catalog
+    from deputy.models.factory import ModelFactory
+
+    try:
+        ModelFactory(environ=os.environ, catalog=read_catalog(load_catalog(workspace))).check(model)
+    except UsageError as error:
+        raise UsageError("--model", model, error.expected) from error
 
 
 def log_observer() -> Observer | None:

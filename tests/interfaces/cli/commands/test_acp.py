@@ -18,6 +18,15 @@ def test_json_prints_the_entry_for_an_editor_with_the_given_options(house):
     }
 
 
+@pytest.mark.parametrize("option", ["--json", "--yes"])
+def test_an_unknown_model_is_refused_before_an_editor_starts_it(house, option):
+    done = house.run("acp", option, "--model", "sonet")
+    assert done.returncode == 2
+    assert "agent_servers" not in done.stdout
+    assert "--model: found 'sonet'" in done.stderr
+    assert "did you mean sonnet" in done.stderr
+
+
 @pytest.mark.rule("approve.who")
 def test_a_run_cannot_start_it_and_so_approve_its_own_calls(house):
     command = f"{sys.executable} -m deputy acp </dev/null; echo code $?"

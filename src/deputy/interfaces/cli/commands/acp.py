@@ -12,6 +12,7 @@ from deputy.interfaces.cli.console import (
     LIMIT_OPTIONS,
     Console,
     RunOptions,
+    check_model,
     log_observer,
     note,
     show_json,
@@ -66,6 +67,8 @@ def command(console: Console, agent: str | None, options: RunOptions) -> int:
 
     The editor speaks the Agent Client Protocol.
     """
+    if options.model is not None:
+        check_model(options.model, ".")
     if console.as_json:
         start, *words = own_command("acp", *_arguments(agent, options))
         show_json({"agent_servers": {"Deputy": {"type": "custom", "command": start, "args": words, "env": {}}}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from deputy.core.errors import UsageError
 from deputy.interfaces.cli.console import (
     Console,
     RunOptions,
+    check_model,
     log_observer,
     show_json,
     warn,
@@ -95,7 +95,7 @@ def _server_options(options: RunOptions) -> Options:
 
     workspace = str(options.workspace)
     if options.model is not None:
-        _check_model(options.model, workspace)
+        check_model(options.model, workspace)
     policy = load_effective_settings(workspace).approval
     return Options(
         workspace=Path(workspace).absolute(),
@@ -105,17 +105,6 @@ def _server_options(options: RunOptions) -> Options:
         allow=READ_ONLY_TOOLS | set(options.allow),
         observer=log_observer(),
     )
-
-
-def _check_model(model: str, workspace: str) -> None:
-    from deputy.config import load_catalog
-    from deputy.models.catalog import read_catalog
-    from deputy.models.factory import ModelFactory
-
-    try:
-        ModelFactory(environ=os.environ, catalog=read_catalog(load_catalog(workspace))).check(model)
-    except UsageError as error:
-        raise UsageError("--model", model, error.expected) from error
 
 
 async def _serve_stdio(options: Options, stop: asyncio.Event) -> int:
