@@ -121,7 +121,7 @@ def test_a_budget_that_is_none_is_refused_with_the_form(text):
 def test_a_mistyped_cap_is_named():
     with pytest.raises(UsageError, match="--budget: found 'token'; give dollars"):
         options("--budget", "token=5")
-    with pytest.raises(UsageError, match="--budget tokens: found '1.5'; give dollars"):
+    with pytest.raises(UsageError, match=r"--budget tokens: found '1\.5'; give dollars"):
         options("--budget", "cost=1,tokens=1.5")
 
 

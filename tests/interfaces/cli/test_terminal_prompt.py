@@ -75,6 +75,22 @@ def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
     assert (house.workspace / "made.txt").exists()
 
 
+def test_the_table_above_the_second_question_shows_that_the_first_is_answered(house):
+    asks = [{"calls": [ASK]}, {"text": "Done."}]
+    script = house.script("two", {"when": "first", "turns": asks}, {"when": "second", "turns": asks})
+    terminal = house.terminal("delegate", "-t", "a=first", "-t", "b=second", "--yes", "--model", script)
+    terminal.until("] asks: Which options?\r\n> ")
+    shown = terminal.text
+    first, second = ("a", "b") if "\n[a] asks: Which options?\r\n> " in shown else ("b", "a")
+    terminal.type("these\n")
+    terminal.until(f"\n[{second}] asks: Which options?\r\n> ")
+    table = terminal.text.removeprefix(shown).rpartition("Delegate [2 subagents]")[2]
+    assert f"[{first}] ? asks" not in table
+    assert f"[{second}] ? asks: Which options?" in table
+    terminal.type("those\n")
+    assert terminal.end() == 0
+
+
 @pytest.mark.rule("approve.exact")
 @pytest.mark.parametrize("topic", ["answer", "approval"])
 @pytest.mark.parametrize("early", ["y\n", "y", "yes\ny\n", "a\ny"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from deputy.core.approval import Decision
 from deputy.core.approval_text import screen, visible_line
+from deputy.core.progress import Progress
 from deputy.interfaces.background import background
 from deputy.interfaces.text_lines import escaped_invisible, process_redactor
 from deputy.interfaces.view.renderers import View
@@ -78,11 +79,15 @@ class TerminalPrompt:
             try:
                 if question.request is not None:
                     choice = await self._choice(question.request)
-                    return Decision(choice=choice, digest=question.digest)
-                said = await self._said(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n", "> ")
+                    answer = Decision(choice=choice, digest=question.digest)
+                else:
+                    said = await self._said(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n", "> ")
+                    answer = False if said is None else said.strip() or NO_ANSWER
+                # The next question is shown below a table in which this one is answered.
+                self.view.emit(Progress(event="thinking", label=question.label, session_id=question.session_id))
+                return answer
             finally:
                 self.view.unpause(self)
-        return False if said is None else said.strip() or NO_ANSWER
 
     async def _choice(self, request: ApprovalRequest) -> Choice:
         """Ask for a choice; a yes to a shortened text shows all of it and asks again."""
