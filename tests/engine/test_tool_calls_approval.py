@@ -356,9 +356,17 @@ def test_a_context_file_that_changes_while_its_task_is_queued_is_asked_for_again
             await asked.answer(again, choice)
             await asked.end()
             below = {state.label: state for state in await runtime.journal.descendants(asked.run)}
-            return shown(asking), shown(again), await runtime.engine.outcome(below["two"].run, 0)
+            outcome = await runtime.engine.outcome(below["two"].run, 0)
+        async with house.open(approval="granted") as runtime:
+            if choice == "no":
+                await runtime.engine.resume(asked.run)
+                await runtime.engine.result(asked.run)
+            later = await runtime.engine.outcome(below["two"].run, int(choice == "no"))
+        return shown(asking), shown(again), outcome, later
 
-    output, changed, outcome = asyncio.run(go())
+    output, changed, outcome, later = asyncio.run(go())
+    # A resume with --yes approves the file as it is now.
+    assert (later.status, later.report) == ("completed", "Read.")
     assert output["task 1 without asking"] == "may write files without asking"
     assert changed["changed"] == "Changed since the task was approved: 'notes.md'."
     assert hashlib.sha256(b"evil").hexdigest() in changed["context"]

@@ -287,7 +287,9 @@ CATALOG: Mapping[str, ErrorKind] = {
     "NOTHING_READ": ErrorKind("validation", "Do not use the report. Name the file in the task, or use a larger model."),
     "TOOL_FAILED": ErrorKind("execution", "Correct the tool: `deputy errors --json` shows the stack trace."),
     "CANCELLED": ErrorKind("cancelled", "Resume it by its session id, or ask for the work again."),
-    "CONTEXT_CHANGED": ErrorKind("validation", "Delegate the task again, to approve the new content."),
+    "CONTEXT_CHANGED": ErrorKind(
+        "validation", "Resume the call at a terminal, or with --yes, to approve the new content."
+    ),
     # backends
     "DO_IT_YOURSELF": ErrorKind("provider", "Do the task yourself, in this conversation."),
     "GRANT_NOT_HELD": ErrorKind("tool_unavailable", "Approve it, or delegate a task that only reads.", blame="backend"),

@@ -17,7 +17,7 @@ from deputy.core.request import GLOB, delegation_context
 from deputy.core.short_listing import short_listing
 from deputy.core.subtask.context_passing import FRESH_FILES, RELEVANT_SHARE, compose, query_of
 from deputy.core.task import DELEGATE
-from deputy.engine.approvals import ask_person
+from deputy.engine.approvals import ask_person, policy_for
 from deputy.engine.history import NOTE, user_message, words_of
 from deputy.engine.loop import append_user_message
 from deputy.engine.ports import ToolContext
@@ -128,7 +128,8 @@ async def _with_files(
 ) -> MessageAdded:
     """The task with its files; a file that changed since the approval is asked for again."""
     options, text = start.options, (start.request.prompt, form)
-    approved, has_notes = options.context_digests, services.has_project_notes
+    approved: Mapping[str, str] | None = options.context_digests
+    has_notes = services.has_project_notes
     if not approved:
         return await run.step("task", _task_message, agent.folder, options.context, text, None, has_notes)
     # The approval covers the caller's files, even if the task has its own worktree.
@@ -138,15 +139,19 @@ async def _with_files(
         try:
             return await run.step(key, _task_message, folder, options.context, text, approved, has_notes)
         except StepFailed as failed:
-            asking = f"{key}:approval"
-            can_ask = agent.approval == "ask" or run.recorded_question(asking) is not None
-            if failed.error.code != "CONTEXT_CHANGED" or not can_ask:
+            asking, begun = f"{key}:approval", f"task.{number + 1}"
+            policy = policy_for(run, asking, agent.approval, begun=begun, ended=())
+            if failed.error.code != "CONTEXT_CHANGED" or policy == "refuse":
                 raise
+            if policy == "granted":
+                # --yes approves the files as they are now.
+                approved = None
+                continue
             verdict = await ask_person(
                 run,
                 asking,
                 partial(_files_request, start, agent.grant.tools, folder, failed.error.message),
-                begun=f"task.{number + 1}",
+                begun=begun,
                 emit=agent.emit,
                 approval=agent.approval,
                 folder=folder,
