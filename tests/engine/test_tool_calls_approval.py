@@ -125,6 +125,7 @@ def test_a_call_that_can_never_run_is_refused_without_a_question(house: House, a
     records = tried(house, (call("Run", **arguments),), end)
     assert not [one for one in records if isinstance(one.event, QuestionAsked)]
     [ended] = [one.event for one in records if isinstance(one.event, ToolCallEnded)]
+    assert isinstance(ended.message, msgspec.Raw)
     assert reason in bytes(ended.message).decode("unicode_escape")
     assert len(ended.message) < 1000
     assert not is_run(house)
@@ -410,6 +411,7 @@ def test_an_approval_counts_in_its_folder_only(house: House, tool):
         again = await asked.now(after=first.key)
         await asked.answer(again, "no")
         await asked.end()
+        assert first.request is not None
         return first.request.folder, again
 
     folder, again = tried(house, (tool,), swap)
@@ -608,6 +610,7 @@ def test_always_is_for_one_tool_in_one_run_and_recorded(house: House):
             key = ""
             for choice in ("always", "no", "yes", "no"):
                 asking = await asked.now(after=key)
+                assert asking.request is not None
                 tools.append(asking.request.tool)
                 key = asking.key
                 await asked.answer(asking, choice)
@@ -655,6 +658,7 @@ def test_always_does_not_outlive_the_round(house: House):
 def test_a_delegation_cannot_be_approved_for_good(house: House):
     async def always(asked: AskingRun) -> None:
         asking = await asked.now()
+        assert asking.request is not None
         assert not asking.request.can_always
         with pytest.raises(Exception, match="call by call"):
             await asked.answer(asking, "always")
@@ -678,6 +682,7 @@ def one_child(house: House, task: Task, *calls: Any, answers: tuple[str, ...] = 
             for choice in ("yes", *answers):
                 asking = await asked.now(after=key)
                 key = asking.key
+                assert asking.request is not None
                 tools.append(asking.request.tool)
                 await asked.answer(asking, choice)
             await asked.end()

@@ -143,14 +143,16 @@ def test_one_approval_is_asked_for_the_whole_call(house: House, answer: bool):
             started = await house.start_parent(runtime, "Do it.")
             async for record in runtime.engine.events(started):
                 if isinstance(record.event, QuestionAsked):
-                    question, request = record.event.question, record.event.request
                     await approve(runtime, started, "yes" if answer else "no")
-                    break
-            return question, request, await runtime.engine.result(started)
+                    return record.event, await runtime.engine.result(started)
+            raise AssertionError("nothing was asked")
 
-    question, request, outcome = asyncio.run(go())
-    assert question == "Start 2 subagents: one, two (risk: medium)"
-    assert [part.text for part in request.parts if part.name.endswith("prompt")] == [task["prompt"] for task in tasks]
+    asked, outcome = asyncio.run(go())
+    assert asked.request is not None
+    assert asked.question == "Start 2 subagents: one, two (risk: medium)"
+    assert [part.text for part in asked.request.parts if part.name.endswith("prompt")] == [
+        task["prompt"] for task in tasks
+    ]
     assert ("2 completed" in told(house, outcome)) is answer
     assert len([seen for seen in house.seen if seen.event == "started"]) == (2 if answer else 0)
 
@@ -198,6 +200,7 @@ def test_all_bad_fields_are_named_at_once(house: House):
 @pytest.mark.rule("delegate.schema")
 def test_a_problem_of_many_tasks_is_named_once():
     found = read_call({"tasks": [{"prompt": "x"}, {"prompt": "x"}, {"label": "c", "prompt": ""}, {"prompt": "x"}]})
+    assert isinstance(found, tuple)
     assert [(one.field, one.message.partition(";")[0], one.message.rpartition(";")[2]) for one in found] == [
         ("tasks[0].label", "is missing", " the same in 2 more"),
         ("tasks[2].prompt", "is ''", " it must be a non-empty string"),

@@ -32,6 +32,7 @@ def test_every_command_that_takes_a_run_takes_short_ids_labels_and_last(house):
     assert set(taking) >= {"show", "transcript", "export", "pin", "watch", "resume", "cancel", "approve"}
     for name in taking:
         command = deputy.get_command(click.Context(deputy), name)
+        assert command is not None
         [argument] = [one for one in command.params if isinstance(one, click.Argument) and one.name == "run"]
         assert argument.callback is _find_run, name
 

@@ -120,10 +120,10 @@ def test_a_key_pressed_before_the_prompt_does_not_answer_a_question_that_took_an
 
     with os.fdopen(theirs) as read:
         monkeypatch.setattr(sys, "stdin", read)
-        monkeypatch.setattr(sys, "stderr", Screen())
+        monkeypatch.setattr(sys, "stderr", screen := Screen())
         monkeypatch.setattr(terminal_prompt, "_is_ours", lambda: True)
         assert asyncio.run(go()) == (NO if topic == "approval" else "n")
-        assert "(Answered elsewhere, or no longer asked.)" in sys.stderr.getvalue()
+        assert "(Answered elsewhere, or no longer asked.)" in screen.getvalue()
     os.close(ours)
 
 
