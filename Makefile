@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-store bench-store demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+.PHONY: help test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -128,6 +128,9 @@ test-store: $(READY)  ## the whole conformance suite on Postgres, which the test
 
 bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespan and CPU per turn; BENCH="--children 200"
 	@PYTHONPATH=. $(BIN)/python bench/store.py $(BENCH)
+
+bench-workspace: $(READY)  ## a workspace of 1,800 files through a Postgres store: snapshot, bundle, checkout, next bundle
+	@PYTHONPATH=. $(BIN)/python bench/workspace.py $(BENCH)
 
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
 	@$(BIN)/python bench/mcp_start.py

@@ -18,7 +18,10 @@ from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 
 _TEMPLATE = "deputy_template"
-_TABLES = ("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested")
+_TABLES = (
+    *("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested"),
+    *("blobs", "bundles", "bundle_uses"),
+)
 
 
 def fresh_database() -> str:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from tests.support.house import house
+from tests.support.workspace_machine import repository, store, submitter, worker
 
 from deputy.engine.ports import ToolContext
 from deputy.tools.urls import networks
 from deputy.tools.web import Web
 from deputy.tools.workspace import Workspace
 
-__all__ = ["house"]
+__all__ = ["house", "repository", "store", "submitter", "worker"]
 
 SERVER = "127.77.77.77"
 """Where test servers listen: the only loopback address that is allowed, so that all others stay forbidden."""

@@ -15,6 +15,7 @@ DeputyError                 every exception that Deputy raises on purpose
 │   ├── StorageBusy         another process kept it locked for too long
 │   │   └── StorageAway     the database was away for too long; its runs stay live
 │   └── StorageFailed       reading, writing or opening failed for another reason
+├── WorkspaceError          a workspace cannot be sent, opened or brought back
 ├── NotAdmitted             a run started this process, and its limits do not allow the request
 ├── LeaseLost               another process has taken the run over; nothing was written
 ├── LeaseHeld               another process is running it
@@ -168,6 +169,14 @@ class StorageFailed(StorageError):
 
     retryable = True
     remedy = "Check the disk and the limit on open files, then try again."
+
+
+class WorkspaceError(DeputyError):
+    """A workspace cannot be sent, opened or brought back: says what happened and what to do. Nothing is lost."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__(f"{what}. {remedy}")
 
 
 class NotAdmitted(DeputyError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from subprocess import DEVNULL, PIPE, Popen
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING
 
 from deputy.processes.child_process import watch
 from deputy.tools.run import scrubbed
@@ -47,6 +49,9 @@ HARMLESS = {
 RUNNING = (".clean", ".smudge", ".process", ".command", ".textconv", ".driver", ".program", ".helper")
 """Endings of settings that name a command to run."""
 
+_OWN_SCOPES = ("local", "worktree")
+_ALL_SCOPES = (*_OWN_SCOPES, "global", "system")
+
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
@@ -84,44 +89,62 @@ class Git:
         stop: StopSignal,
         overrides: Sequence[str] = (),
         until: float | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        """`until` is the deadline of all calls, on the monotonic clock."""
+        """`until` is the deadline of all calls, on the monotonic clock; `variables` are git's own, such as GIT_DIR."""
         self.directory = directory
         self.overrides = overrides
         self._given = environ
         self._stop = stop
         self._until = until
-        self._environ = {**scrubbed(environ), **ENVIRONMENT, **_settings(overrides)}
+        self._variables = variables or {}
+        self._environ = {**scrubbed(environ), **ENVIRONMENT, **_settings(overrides), **self._variables}
 
     def within(self, directory: str) -> Git:
         """The same in another directory, hardened against the settings there."""
-        return Git(directory, self._given, self._stop, until=self._until).hardened()
+        return Git(directory, self._given, self._stop, until=self._until, variables=self._variables).hardened()
 
-    def hardened(self) -> Git:
-        """The same, with every command in the repository's own settings overridden."""
+    def using(self, **variables: str) -> Git:
+        """The same with further variables of git."""
+        given = {**self._variables, **variables}
+        return Git(self.directory, self._given, self._stop, self.overrides, self._until, given)
+
+    def hardened(self, *, also_users: bool = False) -> Git:
+        """The same, with every command in the repository's own settings overridden; `also_users`: in all settings."""
         # Reading settings runs nothing.
         listed = self.run("config", "--list", "-z", "--name-only", "--show-scope").split("\0")
-        own = {key for scope, key in zip(listed[::2], listed[1::2], strict=False) if scope in ("local", "worktree")}
+        scopes = _ALL_SCOPES if also_users else _OWN_SCOPES
+        own = {key for scope, key in zip(listed[::2], listed[1::2], strict=False) if scope in scopes}
         commands = sorted(key for key in own if key.lower().endswith(RUNNING))
         if len(commands) > _MOST_OVERRIDES:
             raise GitFailed(1, "the repository's settings name too many commands")
-        return Git(self.directory, self._given, self._stop, commands, self._until)
+        return Git(self.directory, self._given, self._stop, commands, self._until, self._variables)
 
-    def run(self, *arguments: str) -> str:
-        """The output of git; raises GitFailed when git fails, takes too long or prints too much."""
-        output, errors = _Bounded(), _Bounded()
-        try:
-            child = Popen(
-                ["git", *arguments],
-                cwd=self.directory,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=PIPE,
-                env=self._environ,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise GitFailed(127, f"git cannot be started: {error.strerror}") from error
+    def run(self, *arguments: str, given: str | None = None, most: int = _OUTPUT_BYTES) -> str:
+        """The output of git; raises GitFailed when git fails, takes too long or prints too much.
+
+        `given` is its standard input; `most` the bytes that it may print.
+        """
+        output, errors = _Bounded(most), _Bounded(_OUTPUT_BYTES)
+        with ExitStack() as opened:
+            source: IO[bytes] | int = DEVNULL
+            if given is not None:
+                # A file, not a pipe: git may print before it has read everything.
+                source = opened.enter_context(TemporaryFile())
+                source.write(os.fsencode(given))
+                source.seek(0)
+            try:
+                child = Popen(
+                    ["git", *arguments],
+                    cwd=self.directory,
+                    stdin=source,
+                    stdout=PIPE,
+                    stderr=PIPE,
+                    env=self._environ,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise GitFailed(127, f"git cannot be started: {error.strerror}") from error
         seconds = SECONDS if self._until is None else max(0.0, min(SECONDS, self._until - time.monotonic()))
         with child:
             sinks = {child.stdout: output.feed, child.stderr: errors.feed}
@@ -135,12 +158,13 @@ class Git:
 
 
 class _Bounded:
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self._output = bytearray()
+        self._most = most
 
     def feed(self, data: bytes) -> bool:
         self._output += data
-        return len(self._output) <= _OUTPUT_BYTES
+        return len(self._output) <= self._most
 
     @property
     def text(self) -> str:

@@ -58,12 +58,19 @@ class GitWorktrees:
     """Makes the worktrees of runs below a folder."""
 
     def __init__(
-        self, folder: Path, workspace: Path, environ: Mapping[str, str], safe_id: Callable[[str], str]
+        self,
+        folder: Path,
+        workspace: Path,
+        environ: Mapping[str, str],
+        safe_id: Callable[[str], str],
+        variables: Mapping[str, str] | None = None,
     ) -> None:
+        """`variables` are git's own."""
         self._folder = folder
         self._workspace = workspace
         self._environ = environ
         self._safe_id = safe_id
+        self._variables = variables
         # git fails on a held lock instead of waiting.
         self._turn = asyncio.Lock()
 
@@ -88,7 +95,7 @@ class GitWorktrees:
 
     def _opened(self, run: str, label: str, root: str, base: str, stop: StopSignal) -> Worktree | NoWorktree:
         directory = os.path.realpath(root)
-        git = Git(directory, self._environ, stop)
+        git = Git(directory, self._environ, stop, variables=self._variables)
         try:
             top = git.run("rev-parse", "--show-toplevel").removesuffix("\n")
         except GitFailed as error:
@@ -120,7 +127,7 @@ class GitWorktrees:
     def _closed(self, place: Worktree, title: str, named: Sequence[str], stop: StopSignal) -> WorktreeChanges:
         if not Path(place.folder).is_dir():
             return WorktreeChanges()
-        git = Git(place.folder, self._environ, stop).hardened()
+        git = Git(place.folder, self._environ, stop, variables=self._variables).hardened()
         _unlock(git, Path(place.folder), place.branch)
         git.run("add", "--all")
         _add_ignored(git, place, named)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deputy.core.errors import DeputyError, StorageCorrupt
 from deputy.journal.postgres import postgres_schema
+from deputy.journal.postgres.postgres_bundles import PostgresBundles
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.postgres_tables import PostgresTables
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
@@ -59,6 +60,16 @@ class PostgresStore:
         try:
             postgres_schema.check(session)
             yield PostgresStoreWriter(session)
+        finally:
+            session.close()
+
+    @contextmanager
+    def bundles(self) -> Generator[PostgresBundles]:
+        """Open the git bundles in it."""
+        session = self.session()
+        try:
+            postgres_schema.check(session)
+            yield PostgresBundles(session)
         finally:
             session.close()
 

@@ -71,6 +71,18 @@ CREATE TABLE holds (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text
     body bytea NOT NULL);
 CREATE INDEX holds_by_run ON holds (run, epoch);
 CREATE TABLE blobs (hash bytea PRIMARY KEY, body bytea NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+-- Snapshots and branches of work as git bundles, whose parts are blobs. A bundle builds upon the commits of `needs`.
+CREATE TABLE bundles (
+    repository text NOT NULL, tip text NOT NULL, needs text, branch text NOT NULL, parts bytea[] NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(), body bytea NOT NULL, PRIMARY KEY (repository, tip),
+    FOREIGN KEY (repository, needs) REFERENCES bundles (repository, tip));
+CREATE INDEX bundles_by_needs ON bundles (repository, needs);
+CREATE INDEX bundles_by_branch ON bundles (branch, at) WHERE branch <> '';
+CREATE INDEX bundles_by_part ON bundles USING gin (parts);
+CREATE TABLE bundle_uses (
+    run text NOT NULL, repository text NOT NULL, tip text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (run, repository, tip));
+CREATE INDEX bundle_uses_by_tip ON bundle_uses (repository, tip);
 CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, body bytea NOT NULL);
 CREATE TABLE schema_version (version integer NOT NULL, oldest integer NOT NULL);
 
