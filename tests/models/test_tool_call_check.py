@@ -51,4 +51,5 @@ async def test_a_model_that_takes_too_long_fails():
 
 async def test_an_unknown_model_fails_with_what_is_known():
     check = await check_tool_call(ModelFactory(environ={}), "nonsense")
-    assert (check.result, "write provider:model" in check.message) == ("failed", True)
+    assert (check.result, check.remedy) == ("failed", "")
+    assert check.message.startswith("unknown model: write provider:model, with one of anthropic, ")

@@ -89,7 +89,7 @@ async def check_tool_call(models: ModelFactory, name: str, seconds: float = CHEC
         value = error.as_value()
         return ended("failed", value.message, value.recommendation)
     except UsageError as error:
-        return ended("failed", str(error), _ANOTHER)
+        return ended("failed", error.expected)
 
 
 async def _converse(model: Model) -> tuple[CheckResult, str, str]:
