@@ -55,20 +55,41 @@ def test_tools_that_a_task_names_are_offered(project: House):
 
 @pytest.mark.rule("prompt.compact")
 @pytest.mark.parametrize(
-    ("name", "override", "is_compact"),
+    ("name", "profile", "window", "is_compact"),
     [
-        ("ollama:m", {}, True),
-        ("ollama:m", {"ollama": {"models": {"m": {"profile": "full"}}}}, False),
-        ("groq:m", {}, False),
-        ("groq:m", {"groq": {"models": {"m": {"profile": "compact"}}}}, True),
-        ("groq:m", {"groq": {"models": {"m": {"window": 8192}}}}, True),
-        ("anthropic:claude-sonnet-4-5", {}, False),
-        ("offline:scout", {}, False),
+        ("ollama:m", None, None, True),
+        ("ollama:m", None, 32768, True),
+        ("ollama:m", "full", 32768, False),
+        ("ollama:qwen3:32b", None, None, True),
+        ("ollama:qwen3:32b", None, 8192, True),
+        ("ollama:qwen3:32b", None, 16384, False),
+        ("ollama:qwen3:32b", "compact", 16384, True),
+        ("lmstudio:Llama-3.3-70B-Instruct", None, 32768, False),
+        ("vllm:qwen2.5-coder-1.5b-instruct", None, 32768, True),
+        ("ollama:qwen3:14b", None, 32768, True),
+        ("groq:m", None, None, False),
+        ("groq:m", "compact", None, True),
+        ("groq:m", None, 8192, True),
+        ("groq:m", None, 16384, False),
+        ("anthropic:claude-sonnet-4-5", None, None, False),
+        ("offline:scout", None, None, False),
     ],
 )
-def test_local_models_and_small_windows_are_compact_unless_the_settings_say_otherwise(name, override, is_compact):
-    catalog = read_catalog({"providers": override})
-    assert ModelFactory(environ={}, catalog=catalog).is_compact(name) is is_compact
+def test_small_local_models_and_small_windows_are_compact_unless_the_settings_say_otherwise(
+    name, profile, window, is_compact
+):
+    provider, _, model = name.partition(":")
+    entries = {provider: {"models": {model: {"profile": profile}}}} if profile else {}
+    catalog = read_catalog({"providers": entries})
+    assert ModelFactory(environ={}, catalog=catalog).is_compact(name, window) is is_compact
+
+
+@pytest.mark.rule("prompt.compact")
+def test_a_large_local_model_with_a_large_window_gets_the_full_prompt(project: House):
+    with ProviderServer(turn("ok"), models=("m-32b",)) as provider:
+        project.use(provider, "llamacpp:m-32b")
+        project.one(Task(label="scout", prompt="Say ok."), window=32_768)
+    assert "Glob" in [tool["function"]["name"] for tool in asked(provider)[0]["tools"]]
 
 
 @pytest.mark.rule("prompt.compact")

@@ -163,6 +163,8 @@ async def open_agent(
     *,
     label: str,
     model: str,
+    opened: Model,
+    window: int | None,
     grant: Grant,
     flow_tools: Sequence[FlowTool],
     output_tokens: int,
@@ -170,7 +172,6 @@ async def open_agent(
     root: str = "",
     parent: str | None = None,
     routing: Routing | None = None,
-    opened: Model | None = None,
     without_asking: frozenset[str] = frozenset(),
     is_compact: bool = False,
     task: str = "",
@@ -178,7 +179,6 @@ async def open_agent(
     hidden: frozenset[str] = frozenset(),
 ) -> AgentContext:
     """Open the context of an agent, with a ledger below its parent's; `hidden` tools are not offered to the model."""
-    opened = services.open_model(model) if opened is None else opened
     tools = services.open_tools(grant, root)
 
     def emit(progress: Progress) -> None:
@@ -186,7 +186,6 @@ async def open_agent(
             return
         services.emit(run, progress)
 
-    window = await services.window(run, model, opened)
     ledger = await services.open_ledger(run, grant.budget, parent)
     if _RUN in grant.tools:
         ledger.note_programs()

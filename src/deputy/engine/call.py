@@ -169,11 +169,14 @@ def not_approved(lineage: Lineage) -> Rejected:
 
 async def run_parent(run: RunContext, start: RunOpened, services: Services) -> Outcome:
     """Run a parent agent on a person's prompt, with Delegate among its tools."""
+    model = services.open_model(start.model)
     agent = await open_agent(
         run,
         services,
         label=start.label or RUN,
         model=start.model,
+        opened=model,
+        window=await services.window(run, start.model, model),
         grant=start.grant,
         # Notes are for subagents; a parent talks to the person directly.
         flow_tools=tuple(tool for tool in services.flow_tools if tool.name in start.grant.tools | {ASK}),

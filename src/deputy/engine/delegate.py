@@ -114,14 +114,17 @@ async def _admitted(run: RunContext, start: Requested, services: Services) -> Gr
 async def _open_agent(
     run: RunContext, start: Requested, grant: Grant, root: str, first: Candidate, services: Services
 ) -> AgentContext:
-    is_compact = first.backend == NATIVE and services.is_compact(first.model)
+    opened = open_model(first, services)
+    window = await services.window(run, first.model, opened)
+    is_compact = first.backend == NATIVE and services.is_compact(first.model, window)
     hidden = compact_profile.HIDDEN if is_compact and start.request.wanted.tools is None else frozenset[str]()
     return await open_agent(
         run,
         services,
         label=start.label,
         model=first.model,
-        opened=open_model(first, services),
+        opened=opened,
+        window=window,
         routing=start.options.routing,
         grant=grant,
         flow_tools=tuple(

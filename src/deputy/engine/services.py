@@ -61,7 +61,7 @@ class Services:
         open_tools: Callable[[Grant, str], Tools],
         max_cost: Callable[[str, int, int], float | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
-        is_compact: Callable[[str], bool] = lambda _: False,
+        is_compact: Callable[[str, int | None], bool] = lambda _name, _window: False,
         find_window: Callable[[str], Callable[[], Awaitable[int | None]] | None] = lambda _: None,
         windows: Mapping[str, int],
         timer: SharedTimer | None = None,

@@ -77,7 +77,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: int | None = None
     profile: Literal["compact", "full"] | None = None
-    """The prompt and tools of its subagents; None: compact for local models and small windows."""
+    """The prompt and tools of its subagents; None: compact for small windows and small local models."""
     retires: str = ""
     """The day from which the provider refuses it, like `2026-11-30`; `successor` is used instead then."""
     successor: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Self, assert_never
@@ -42,6 +43,8 @@ PYDANTIC_AI: Final = "pydantic-ai:"
 OPENAI_QUIRKS: Final = frozenset({"max_completion_tokens", "schema_beside_tools"})
 COMPACT_BELOW: Final = 16_384
 """The context window below which a model gets the compact profile."""
+LARGE_BILLIONS: Final = 24
+"""The parameters, in billions, with which a local model gets the full profile."""
 CURSOR: Final = "cursor"
 """The provider whose program has models of other providers, under its own names."""
 
@@ -141,15 +144,19 @@ class ModelFactory:
         """The thinking level that a name asks for."""
         return None if self._is_wireless(name) else self._lookup(name)[0].thinking
 
-    def is_compact(self, name: str) -> bool:
-        """Whether a model gets the compact profile: as its entry says, else local models and small windows."""
+    def is_compact(self, name: str, window: int | None) -> bool:
+        """Whether a model with this window gets the compact profile.
+
+        As its entry says; else small windows, and models of local servers unless their name says that they are large.
+        """
         if self._is_wireless(name):
             return False
         named, entry = self._lookup(name)
         if entry.profile is not None:
             return entry.profile == "compact"
-        is_small = entry.window is not None and entry.window < COMPACT_BELOW
-        return is_small or self.catalog.providers[named.provider].is_free
+        if window is None or window < COMPACT_BELOW:
+            return window is not None or self.catalog.providers[named.provider].is_free
+        return self.catalog.providers[named.provider].is_free and billions(named.model) < LARGE_BILLIONS
 
     def find_window(self, name: str) -> Callable[[], Awaitable[int | None]] | None:
         """How to ask the server of a model for its context window; None if the catalog knows, or no server decides."""
@@ -372,3 +379,9 @@ def wire_of(protocol: WireName) -> Wire:
         case _:
             assert_never(protocol)
     return WIRE
+
+
+def billions(model: str) -> float:
+    """The number of parameters that the name of a model says, as in `qwen3:32b`; 0 if it says none."""
+    found = re.search(r"(?<![A-Za-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)b(?![A-Za-z0-9])", model, re.IGNORECASE)
+    return float(found[1]) if found else 0.0
