@@ -23,7 +23,7 @@ from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import REFINE
 from deputy.interfaces import cancel_tree, resume_policy
 from deputy.interfaces.background import cause_of
-from deputy.interfaces.call_results import arguments_of, refined, results_of
+from deputy.interfaces.call_results import arguments_of, redacted_outcome, refined, results_of
 from deputy.interfaces.cancel_tree import AwaitedCalls
 from deputy.interfaces.event_stream import Broadcaster
 from deputy.interfaces.model_selection import ModelSelection
@@ -171,7 +171,7 @@ class Deputy:
 
     async def refined(self, session_id: str) -> Refined:
         """Wait for the end of a refinement, and return all its rounds."""
-        return await refined(self._runtime, session_id)
+        return await refined(self._runtime, session_id, redact=self._options.redact)
 
     async def start(
         self,
@@ -247,21 +247,22 @@ class Deputy:
         """Wait for the outcome of a run, and of the interrupted runs below it that continue with it."""
         check_id(session_id)
         outcome = await self._runtime.engine.result(session_id)
-        if session_id not in self._stopped:
-            return outcome
-        async with self._going_on:
-            try:
-                if await resume_policy.needs_resume(self._runtime, session_id, self._stopped.get(session_id, ())):
-                    await self.resume_run(session_id)
-            finally:
-                self._stopped.pop(session_id, None)
-        return await self._runtime.engine.result(session_id)
+        if session_id in self._stopped:
+            async with self._going_on:
+                try:
+                    if await resume_policy.needs_resume(self._runtime, session_id, self._stopped.get(session_id, ())):
+                        await self.resume_run(session_id)
+                finally:
+                    self._stopped.pop(session_id, None)
+            outcome = await self._runtime.engine.result(session_id)
+        return redacted_outcome(outcome) if self._options.redact else outcome
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
         """Wait for the end of a call, and return the result of each task, in the order of the tasks."""
         whole = await self.outcome(session_id)
         state = await self.state(session_id)
-        results = await results_of(self._runtime, state, whole, self._schemas.get(session_id, ()))
+        schemas = self._schemas.get(session_id, ())
+        results = await results_of(self._runtime, state, whole, schemas, redact=self._options.redact)
         for index, result in enumerate(results):
             # Observers got no `started` event of a parent, so they get no `completed` event.
             if state.parent is not None or result.outcome.session_id != session_id:

@@ -174,6 +174,8 @@ class DeputyOptions:
     """Whether another model or backend is tried when one fails; None: as the config says."""
     inline: bool | None = field(default=None, metadata=_FLAG)
     """Whether the session's own model may do a task that no subagent can do; None: as the config says."""
+    redact: bool = field(default=False, metadata=_valid(lambda value: isinstance(value, bool), "give True or False"))
+    """Whether secrets are hidden in the outcomes, results and rounds that a program gets, as in printed output."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

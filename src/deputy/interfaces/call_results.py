@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET, Raw, Struct, json, structs
+from msgspec import UNSET, DecodeError, Raw, Struct, json, structs
 
 from deputy.core.contract import check_schema, invalid_return, schema_of
 from deputy.core.errors import Error, passed_up, remedy
@@ -26,6 +26,7 @@ from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import ending_of, rounds_of
 from deputy.interfaces.cancel_tree import cancel_remaining
 from deputy.interfaces.validation import check_prompt, check_refinement, check_tools
+from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.core.task import Task
     from deputy.wiring import Runtime
+
+_T = TypeVar("_T")
 
 
 def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
@@ -82,10 +85,12 @@ def brought_up_to_date(whole: Outcome, results: Sequence[Result]) -> Outcome:
     return structs.replace(whole, report=results_markdown(results), errors=errors, next_steps=remedy(errors))
 
 
-async def results_of(of: Runtime, state: State, whole: Outcome, schemas: Sequence[object] = ()) -> tuple[Result, ...]:
+async def results_of(
+    of: Runtime, state: State, whole: Outcome, schemas: Sequence[object] = (), *, redact: bool = False
+) -> tuple[Result, ...]:
     """The result of each task of an ended call, in their order; of any other run its one result.
 
-    `schemas` are the types that the program gave as schemas of the tasks.
+    `schemas` are the types that the program gave as schemas of the tasks. `redact` hides secrets.
     """
     records = await of.journal.records(state.run)
     tasks, children = tasks_of(records), children_of(records)
@@ -104,10 +109,10 @@ async def results_of(of: Runtime, state: State, whole: Outcome, schemas: Sequenc
 
     outcomes = [await outcome_of(index, task) for index, task in enumerate(tasks)]
     given = schemas or [task.schema for task in tasks]
-    return tuple(
-        Result(label=task.label, outcome=with_value(outcome, schema))
-        for task, outcome, schema in zip(tasks, outcomes, given, strict=True)
-    )
+    valued = [with_value(outcome, schema) for outcome, schema in zip(outcomes, given, strict=True)]
+    if redact:
+        valued = [redacted_outcome(outcome, schema) for outcome, schema in zip(valued, given, strict=True)]
+    return tuple(Result(label=task.label, outcome=outcome) for task, outcome in zip(tasks, valued, strict=True))
 
 
 def with_value(outcome: Outcome, schema: object) -> Outcome:
@@ -124,6 +129,25 @@ def with_value(outcome: Outcome, schema: object) -> Outcome:
     error = invalid_return(checked.problems, f"the task {outcome.lineage.path[-1].name!r}", repairs=0)
     fields: dict[str, Any] = {**structs.asdict(outcome), "summary": shortened(error.message), "errors": (error,)}
     return Failed(**fields)
+
+
+_NO_VALUE = "`value` is left out: without its secrets, the report does not fit the schema."
+
+
+def redacted_outcome(outcome: Outcome, schema: object = None) -> Outcome:
+    """The outcome without its secrets; the value is made from the redacted report."""
+    shown = _redacted(structs.replace(outcome, value=None), Outcome)
+    if outcome.value is None or shown.report == outcome.report:
+        return structs.replace(shown, value=outcome.value)
+    try:
+        valued = with_value(shown, schema)
+    except DecodeError:
+        valued = shown
+    return valued if valued.value is not None else structs.replace(shown, warnings=(*shown.warnings, _NO_VALUE))
+
+
+def _redacted(value: _T, kind: Any) -> _T:
+    return json.decode(process_redactor().redact_json(json.encode(value)), type=kind)
 
 
 # --- refinements ------------------------------------------------------------------------------------------------------
@@ -163,11 +187,14 @@ def arguments_of(
     return Raw(json.encode(Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))))
 
 
-async def refined(of: Runtime, session_id: str) -> Refined:
-    """Wait for the end of a refinement, and return it with all rounds."""
+async def refined(of: Runtime, session_id: str, *, redact: bool = False) -> Refined:
+    """Wait for the end of a refinement, and return it with all rounds; `redact` hides secrets."""
     outcome = await of.engine.result(session_id)
     records = await of.journal.records(session_id)
     call = next(record.event.arguments for record in records if isinstance(record.event, RunOpened))
     limit = MAX_ROUNDS if call is UNSET else json.decode(call, type=Refinement).rounds
     rounds = tuple(rounds_of(records))
-    return Refined(outcome=outcome, rounds=rounds, ending=ending_of(rounds, limit))
+    ending = ending_of(rounds, limit)
+    if redact:
+        outcome, rounds = redacted_outcome(outcome), _redacted(rounds, tuple[Round, ...])
+    return Refined(outcome=outcome, rounds=rounds, ending=ending)
