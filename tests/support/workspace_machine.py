@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from tests.support.postgres import emptied_database
 
+from deputy.core.snapshot import Snapshot
 from deputy.engine.ports import Worktree
-from deputy.engine.ports.workspaces import Snapshot
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.transcript import safe_id
-from deputy.tools.git_mirror import NO_SETTINGS
 from deputy.tools.git_snapshot import MAX_BYTES
 from deputy.tools.git_workspaces import GitWorkspaces
-from deputy.tools.git_worktrees import GitWorktrees
+from deputy.tools.placed_worktrees import PlacedWorktrees
 
 RUN = "sess_1700000000_abc123"
 
@@ -47,18 +46,21 @@ class Machine:
     def open(self, snapshot: Snapshot, run: str = RUN) -> Path:
         return Path(asyncio.run(self.workspaces.open(run, snapshot)))
 
+    async def opened(self, snapshot: Snapshot, run: str = RUN) -> tuple[PlacedWorktrees, Worktree]:
+        """The worktree of a run, made from the checkout of its tree."""
+        root = await self.workspaces.open("tree", snapshot)
+        worktrees = PlacedWorktrees(self.home / "worktrees", Path(root), os.environ, safe_id, self.workspaces, snapshot)
+        place = await worktrees.open(run, "scribe", root)
+        assert isinstance(place, Worktree)
+        return worktrees, place
+
     def work(self, snapshot: Snapshot, files: dict[str, str], run: str = RUN) -> str:
-        """Change files in a worktree made from the checkout, and store its branch."""
+        """Change files in a worktree, and store its branch."""
 
         async def worked() -> str:
-            root = await self.workspaces.open("tree", snapshot)
-            worktrees = GitWorktrees(self.home / "worktrees", Path(root), os.environ, safe_id, NO_SETTINGS)
-            place = await worktrees.open(run, "scribe", root)
-            assert isinstance(place, Worktree)
+            worktrees, place = await self.opened(snapshot, run)
             write(Path(place.root), files)
-            done = await worktrees.close(place, "scribe: Did it.")
-            await self.workspaces.upload(run, place)
-            return done.branch
+            return (await worktrees.close(place, "scribe: Did it.")).branch
 
         return asyncio.run(worked())
 

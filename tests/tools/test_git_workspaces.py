@@ -2,17 +2,20 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.support.workspace_machine import RUN, Machine, content, git, stored_bytes, write
 
 from deputy.core.errors import WorkspaceError
-from deputy.engine.ports.workspaces import Snapshot
+from deputy.core.snapshot import Snapshot
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.transcript import safe_id
+from deputy.processes.child_process import StopSignal
 from deputy.tools.git_merge import open_repository
 from deputy.tools.git_mirror import MOST_LINKS
 from deputy.tools.git_workspaces import GitWorkspaces
@@ -220,31 +223,50 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.rule("workspace.bounded")
-def test_checkouts_and_mirrors_are_removed_when_no_run_needs_them(
-    submitter: Machine, worker: Machine, repository: Path, tmp_path: Path
+def test_checkouts_and_mirrors_are_removed_when_no_process_uses_them(
+    submitter: Machine, worker: Machine, repository: Path, store: PostgresStore
 ):
     snapshot = submitter.send(repository)
     live, ended = worker.open(snapshot, "live"), worker.open(snapshot, "ended")
-    killed = worker.home / "workspaces" / "killed"
-    killed.mkdir()
-    os.utime(killed, (0, 0))
-    clean_up(worker, ["live"], 10**9)
-    assert (live.exists(), ended.exists(), killed.exists()) == (True, False, False)
+    worker.workspaces.release("ended")
+    # Another process on the same machine respects what this one uses.
+    other = Machine(worker.home, store)
+    clean_up(other, 10**9)
+    assert (live.exists(), ended.exists()) == (True, False)
     mirror = worker.home / "mirrors" / snapshot.repository
-    clean_up(worker, ["live"], 0)
+    clean_up(other, 0)
     assert (mirror.exists(), content(live)["a.txt"]) == (True, "first\n")
-    clean_up(worker, [], 0)
-    assert not mirror.exists()
+    worker.workspaces.release("live")
+    clean_up(other, 0)
+    assert (mirror.exists(), live.exists()) == (False, False)
     assert (worker.open(snapshot, "ended") / "a.txt").read_text() == "first\n"
 
 
-def clean_up(machine: Machine, kept: list[str], cache_bytes: int) -> None:
-    from contextlib import closing
+@pytest.mark.rule("workspace.bounded")
+def test_the_checkout_and_worktree_of_a_killed_worker_are_removed(
+    submitter: Machine, worker: Machine, repository: Path
+):
+    snapshot = submitter.send(repository)
+    # A process that opens both and is killed.
+    child = os.fork()
+    if child == 0:
+        asyncio.run(worker.opened(snapshot))
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    worktree = worker.home / "worktrees" / RUN
+    assert (worker.home / "workspaces" / "tree" / "a.txt").exists()
+    clean_up(worker, 10**9)
+    assert (list((worker.home / "workspaces").iterdir()), worktree.exists()) == ([], True)
+    # Work that is not stored stays for a day.
+    os.utime(worktree, (0, 0))
+    clean_up(worker, 0)
+    assert (worktree.exists(), (worker.home / "mirrors" / snapshot.repository).exists()) == (False, False)
 
-    from deputy.processes.child_process import StopSignal
 
+def clean_up(machine: Machine, cache_bytes: int) -> None:
+    workspaces = GitWorkspaces(machine.home, os.environ, machine.store, safe_id, cache_bytes=cache_bytes)
     with closing(StopSignal()) as stop:
-        machine.workspaces.clean_up(kept, stop, cache_bytes=cache_bytes)
+        workspaces.clean_up(stop)
 
 
 @pytest.mark.rule("workspace.bounded")

@@ -175,6 +175,7 @@ class WorkspaceError(DeputyError):
     """A workspace cannot be sent, opened or brought back: says what happened and what to do. Nothing is lost."""
 
     def __init__(self, what: str, remedy: str) -> None:
+        self.what = f"{what}."
         self.remedy = remedy
         super().__init__(f"{what}. {remedy}")
 

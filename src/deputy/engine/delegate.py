@@ -68,6 +68,9 @@ async def delegate(run: RunContext, start: Requested, services: Services) -> Out
         grant = await _admitted(run, start, services)
         if isinstance(grant, Rejected):
             return grant
+        if start.options.root and services.worktrees is not None:
+            root = await services.worktrees.locate(start.options.root)
+            start = structs.replace(start, options=structs.replace(start.options, root=root))
         taken = await open_worktree(run, start, grant, services)
         if isinstance(taken, Rejected):
             return taken

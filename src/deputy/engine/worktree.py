@@ -31,6 +31,7 @@ KEEP_SECONDS = 1.5
 _APPROVAL = "worktree:approval"
 WORKTREE_OPENED, WORKTREE_CLOSED = "worktree", "worktree:done"
 """The step keys."""
+_ON_A_BRANCH = "It worked on a branch, not in place: the worker has a copy of your folder."
 
 
 class WorktreeOpened(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,12 +62,15 @@ async def open_worktree(
 ) -> TakenWorktree | Rejected:
     """The directory that a run works in; rejected if it needs a worktree and may not work in place."""
     options, worktrees = start.options, services.worktrees
-    if worktrees is None or options.isolation == "none" or not grant.tools & WRITING_TOOLS:
+    is_in_place = options.isolation == "none" and (worktrees is None or not worktrees.must_isolate)
+    if worktrees is None or is_in_place or not grant.tools & WRITING_TOOLS:
         return TakenWorktree(root=options.root)
     where = (options.root, options.base)
     opened = await run.value(WORKTREE_OPENED, WorktreeOpened, _open, worktrees, run.run, start.label, *where)
     if opened.place is not None:
-        return TakenWorktree(root=opened.place.root, place=opened.place)
+        place = await worktrees.restore(run.run, opened.place)
+        warnings = (_ON_A_BRANCH,) if options.isolation == "none" else ()
+        return TakenWorktree(root=place.root, place=place, warnings=warnings)
     if not await _may_do_without(run, grant, opened.reason, services):
         return _refused(run, opened.reason)
     return TakenWorktree(root=options.root, warnings=(f"It worked in place, without a worktree: {opened.reason}.",))
@@ -80,6 +84,8 @@ async def close_worktree(
         return structs.replace(outcome, warnings=(*taken.warnings, *outcome.warnings)) if taken.warnings else outcome
     close = services.worktrees.close
     title, named = _title(label, outcome), _named(outcome)
+    if taken.warnings:
+        outcome = structs.replace(outcome, warnings=(*taken.warnings, *outcome.warnings))
     return with_work(outcome, await run.value(WORKTREE_CLOSED, WorktreeChanges, close, taken.place, title, named))
 
 

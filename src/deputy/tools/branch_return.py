@@ -15,7 +15,8 @@ from deputy.tools.secret_files import is_withheld
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.engine.ports.workspaces import Bundle, Snapshot
+    from deputy.core.snapshot import Snapshot
+    from deputy.engine.ports.workspaces import Bundle
     from deputy.processes.child_process import StopSignal
     from deputy.tools.git_mirror import GitMirror
     from deputy.tools.git_snapshot import SourceRepository

@@ -88,7 +88,9 @@ class GitMirror:
 
     # --- to the store -------------------------------------------------------------------------------------------------
 
-    def put(self, bundles: Bundles, repository: str, tip: str, below: Bundle | None, branch: str = "") -> Bundle | None:
+    def put(
+        self, bundles: Bundles, repository: str, tip: str, below: Bundle | None, branch: str = "", head: str = ""
+    ) -> Bundle | None:
         """Store the commits after those of another bundle; None if that bundle is gone."""
         self.keep(tip)
         with TemporaryDirectory(prefix="bundle-", dir=self.path.parent) as temporary:
@@ -101,6 +103,7 @@ class GitMirror:
                 tip=tip,
                 needs="" if below is None else below.tip,
                 branch=branch,
+                head=head,
                 parts=tuple(part_name(part) for part in _parts(file)),
                 size=size,
                 links=0 if below is None else below.links + 1,

@@ -115,10 +115,11 @@ def take_tree(
         return _tree(git, source, max_bytes, [os.path.realpath(path) for path in private])
 
 
-def commit_tree(git: Git, tree: str, parent: str = "") -> str:
+def commit_tree(git: Git, tree: str, *parents: str) -> str:
     """A commit with this tree; equal trees and parents give equal commits."""
     dated = git.using(GIT_AUTHOR_DATE=_DATE, GIT_COMMITTER_DATE=_DATE)
-    return dated.run("commit-tree", *(("-p", parent) if parent else ()), "-m", "Workspace", tree).strip()
+    named = [part for parent in parents for part in ("-p", parent)]
+    return dated.run("commit-tree", *named, "-m", "Workspace", tree).strip()
 
 
 def quoted_path(path: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import shutil
 import time
@@ -11,24 +13,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deputy.core.errors import WorkspaceError
-from deputy.engine.ports.workspaces import SentSnapshot, Snapshot
+from deputy.core.snapshot import Snapshot
+from deputy.engine.ports.workspaces import SentSnapshot
 from deputy.processes.child_process import interruptible
 from deputy.tools.branch_return import attach
 from deputy.tools.git import Git, GitFailed
-from deputy.tools.git_mirror import MOST_LINKS, GitMirror, check_id, explained, is_commit, locked
-from deputy.tools.git_snapshot import MAX_BYTES, commit_tree, find_source, quoted_path, take_tree
+from deputy.tools.git_mirror import MOST_LINKS, NO_SETTINGS, GitMirror, check_id, explained, is_commit, locked
+from deputy.tools.git_snapshot import (
+    MAX_BYTES,
+    SourceRepository,
+    commit_tree,
+    find_source,
+    quoted_path,
+    take_tree,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deputy.engine.ports import Worktree
     from deputy.engine.ports.workspaces import Bundle, Bundles, BundleStore
     from deputy.processes.child_process import StopSignal
 
-SENT, MIRRORS, CHECKOUTS = "sent", "mirrors", "workspaces"
-"""Folders of the home: packed for the store; fetched from it; checked out from a mirror, one per tree of runs."""
+SENT, MIRRORS, CHECKOUTS, WORKTREES = "sent", "mirrors", "workspaces", "worktrees"
+"""Folders of the home: packed for the store, fetched from it, checked out per tree of runs, and per writing run."""
 CACHE_BYTES = 5_000_000_000
-_STALE_SECONDS = 3600.0
+_CHECKPOINT = "#checkpoint"
+_CHECKPOINTS = 16
+_PATCH_BYTES = 64 * 1024 * 1024
+_DAY_SECONDS = 86_400.0
+"""A chain of checkpoints is not longer."""
 _OPENING, _SENDING = "The workspace was not opened", "The workspace was not sent"
 _BRINGING = "The branch was not fetched"
 
@@ -44,6 +58,7 @@ class GitWorkspaces:
         safe_id: Callable[[str], str],
         *,
         max_bytes: int = MAX_BYTES,
+        cache_bytes: int = CACHE_BYTES,
         private: Sequence[Path] = (),
     ) -> None:
         self._home = Path(os.path.realpath(home))
@@ -51,7 +66,10 @@ class GitWorkspaces:
         self._store = store
         self._safe_id = safe_id
         self._max_bytes = max_bytes
+        self._cache_bytes = cache_bytes
         self._private = (home, *private)
+        self._held: dict[str, int] = {}
+        """Open locks of the folders that this process uses, by name; a kill releases them."""
 
     async def send(self, root: str) -> SentSnapshot:
         """Store a snapshot of a workspace; its repository stays as it is."""
@@ -61,9 +79,38 @@ class GitWorkspaces:
         """The root of a checkout on this machine; a second call for the same run returns the same."""
         return await interruptible(partial(self.open_now, run, snapshot))
 
+    def release(self, run: str) -> None:
+        """Let the checkout of a run be removed."""
+        self.let_go(self._home / CHECKOUTS / self._safe_id(run))
+
+    async def use(self, run: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot in the store for as long as a run is in the journal."""
+        await asyncio.to_thread(self._use, run, snapshot)
+
+    def _use(self, run: str, snapshot: Snapshot) -> None:
+        with self._store.bundles() as bundles:
+            bundles.use(run, snapshot.repository, snapshot.commit)
+
     async def upload(self, run: str, place: Worktree) -> None:
         """Store the branch of a worktree that was made from a checkout."""
         await interruptible(partial(self.upload_now, run, place))
+
+    async def newest_of(self, run: str) -> Snapshot | None:
+        """What is stored of the work of a run, as a snapshot."""
+        return await asyncio.to_thread(self._newest_of, run)
+
+    def _newest_of(self, run: str) -> Snapshot | None:
+        with self._store.bundles() as bundles:
+            found = bundles.of_run(run)
+        return None if found is None else Snapshot(repository=found.repository, commit=found.tip)
+
+    async def checkpoint(self, run: str, place: Worktree) -> None:
+        """Store the files of a worktree as they are, so that another machine can go on with them."""
+        await interruptible(partial(self.checkpoint_now, run, place))
+
+    async def resume_branch(self, branch: str) -> str:
+        """Make the stored branch of a run a branch of the mirror; returns the checkpoint above it, if there is one."""
+        return await interruptible(partial(self.resume_now, branch))
 
     async def bring(self, branch: str, snapshot: Snapshot, root: str) -> str:
         """Make a stored branch of work a branch of the repository around `root`; returns its commit."""
@@ -110,12 +157,17 @@ class GitWorkspaces:
         with explained(_OPENING, self._home):
             path = self._home / MIRRORS / check_id(snapshot.repository)
             folder = self._home / CHECKOUTS / self._safe_id(run)
-            with locked(path):
-                mirror = GitMirror(path, self._environ, stop)
-                mirror.make(_format_of(snapshot.commit))
-                (path / "made").touch()
-                if not _marker(folder).exists():
-                    self._check_out(mirror, folder, snapshot)
+            self.hold(folder)
+            try:
+                with locked(path):
+                    mirror = GitMirror(path, self._environ, stop)
+                    mirror.make(_format_of(snapshot.commit))
+                    (path / "made").touch()
+                    if not _marker(folder).exists():
+                        self._check_out(mirror, folder, snapshot)
+            except BaseException:
+                self.let_go(folder)
+                raise
             # A folder of the snapshot cannot lead out of it: git checks paths, and the name may come from a bad store.
             root = os.path.realpath(folder / snapshot.folder)
             if os.path.commonpath((root, folder)) != str(folder):
@@ -158,6 +210,61 @@ class GitWorkspaces:
                     mirror.put(bundles, path.name, tip, None, place.branch)
                 bundles.use(run, path.name, tip)
 
+    def checkpoint_now(self, run: str, place: Worktree, stop: StopSignal) -> None:
+        """Store the files of a worktree as they are."""
+        with explained("The work so far was not stored", self._home):
+            path = self._mirror_of(place.folder, stop)
+            if path is None:
+                return
+            git = Git(place.folder, self._environ, stop, variables=NO_SETTINGS).hardened()
+            asked = ("--git-path", "index", "--git-path", "objects", "--show-object-format", "HEAD")
+            index, objects, object_format, head = git.run("rev-parse", "--path-format=absolute", *asked).splitlines()
+            source = SourceRepository(
+                id=path.name,
+                top=place.folder,
+                folder="",
+                head=head,
+                objects=objects,
+                index=index,
+                object_format=object_format,
+            )
+            with locked(path), self._store.bundles() as bundles:
+                mirror = GitMirror(path, self._environ, stop)
+                tree = take_tree(source, path, self._environ, stop, max_bytes=self._max_bytes).tree
+                last = bundles.of_branch(f"{place.branch}{_CHECKPOINT}")
+                last = last if last is not None and mirror.has(last.tip) else None
+                if mirror.tree_of(head if last is None or last.head != head else last.tip) == tree:
+                    return
+                base = bundles.find(path.name, place.base)
+                if last is None or base is None or last.links - base.links >= _CHECKPOINTS:
+                    below, parents = base, (head,)
+                else:
+                    below, parents = last, (last.tip, head)
+                tip = commit_tree(mirror.git, tree, *parents)
+                name = f"{place.branch}{_CHECKPOINT}"
+                if below is None or mirror.put(bundles, path.name, tip, below, name, head) is None:
+                    mirror.put(bundles, path.name, tip, None, name, head)
+                bundles.use(run, path.name, tip, "" if last is None or last.tip == tip else last.tip)
+
+    def resume_now(self, branch: str, stop: StopSignal) -> str:
+        """Fetch what is stored of a branch into its mirror."""
+        with explained(_OPENING, self._home), self._store.bundles() as bundles:
+            stored, last = bundles.of_branch(branch), bundles.of_branch(f"{branch}{_CHECKPOINT}")
+            newest = last or stored
+            if newest is None:
+                return ""
+            path = self._home / MIRRORS / check_id(newest.repository)
+            with locked(path):
+                mirror = GitMirror(path, self._environ, stop)
+                for one in filter(None, (stored, last)):
+                    mirror.fetch(bundles, one.repository, one.tip, self._store.location)
+                if last is not None and stored is not None and last.head != stored.tip:
+                    # A checkpoint from before the branch was stored is in it.
+                    last = None if _contains(mirror.git, stored.tip, last.head) else last
+                head = last.head if last is not None else newest.tip if stored is None else stored.tip
+                mirror.git.run("update-ref", f"refs/heads/{branch}", head)
+                return "" if last is None else last.tip
+
     def _mirror_of(self, folder: str, stop: StopSignal) -> Path | None:
         """The mirror that a worktree belongs to; None if it belongs to another repository."""
         git = Git(folder, self._environ, stop)
@@ -189,29 +296,63 @@ class GitWorkspaces:
                 mirror.fetch(bundles, found.repository, found.tip, self._store.location)
                 return attach(mirror, source, found, snapshot, self._environ, stop)
 
+    def patch_now(self, branch: str, snapshot: Snapshot, stop: StopSignal) -> str:
+        """The changes of a stored branch as a patch; empty if the store has none."""
+        with explained(_BRINGING, self._home), self._store.bundles() as bundles:
+            found = bundles.of_branch(branch)
+            if found is None:
+                return ""
+            path = self._home / MIRRORS / check_id(snapshot.repository)
+            with locked(path):
+                mirror = GitMirror(path, self._environ, stop)
+                mirror.make(_format_of(snapshot.commit))
+                mirror.fetch(bundles, found.repository, found.tip, self._store.location)
+                options = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+                return mirror.git.run("diff", *options, snapshot.commit, found.tip, most=_PATCH_BYTES)
+
     # --- bounded disk -------------------------------------------------------------------------------------------------
 
-    def clean_up(self, kept: Iterable[str], stop: StopSignal, *, cache_bytes: int = CACHE_BYTES) -> None:
-        """Remove the checkouts of runs that this machine does not carry out, then the oldest mirrors beyond a limit."""
-        names = {self._safe_id(run) for run in kept}
-        now, used = time.time(), set[str]()
-        for folder in _folders(self._home / CHECKOUTS):
-            repository = ""
-            with suppress(OSError):
-                repository = _marker(folder).read_text()
-            if folder.name in names or (not repository and now - folder.stat().st_mtime < _STALE_SECONDS):
-                used.add(repository)
-                continue
-            _marker(folder).unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
-        self._remove_mirrors(used, cache_bytes, stop)
+    def hold(self, folder: Path) -> None:
+        """Keep other processes from removing a folder, for as long as this one lives or until it lets go."""
+        if str(folder) not in self._held:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            self._held[str(folder)] = descriptor
 
-    def _remove_mirrors(self, used: set[str], cache_bytes: int, stop: StopSignal) -> None:
+    def let_go(self, folder: Path) -> None:
+        """Let a folder be removed."""
+        descriptor = self._held.pop(str(folder), None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def clean_up(self, stop: StopSignal) -> None:
+        """Remove the checkouts that no process uses, then the mirrors used longest ago beyond a limit."""
+        for folder in _folders(self._home / CHECKOUTS):
+            if _is_free(folder):
+                _marker(folder).unlink(missing_ok=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                Path(f"{folder}.lock").unlink(missing_ok=True)
+        for folder in _folders(self._home / WORKTREES):
+            # Work that was not stored stays for a while: a person may want it.
+            if self._is_of_mirror(folder) and _is_free(folder) and time.time() - folder.stat().st_mtime > _DAY_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+                _marker(folder).unlink(missing_ok=True)
+                Path(f"{folder}.lock").unlink(missing_ok=True)
+        self._remove_mirrors(stop)
+
+    def _is_of_mirror(self, folder: Path) -> bool:
+        try:
+            return (folder / ".git").read_text().startswith(f"gitdir: {self._home / MIRRORS}/")
+        except (OSError, ValueError):
+            return False
+
+    def _remove_mirrors(self, stop: StopSignal) -> None:
         found = (*_folders(self._home / MIRRORS), *_folders(self._home / SENT))
-        room = cache_bytes
+        room = self._cache_bytes
         for path in sorted(found, key=_used_at, reverse=True):
             room -= _size(path)
-            if room >= 0 or path.name in used:
+            if room >= 0:
                 continue
             with locked(path):
                 listed = ""
@@ -235,6 +376,29 @@ def _emptied(mirror: GitMirror, object_format: str) -> GitMirror:
     (mirror.path / "made").unlink(missing_ok=True)
     mirror.make(object_format)
     return mirror
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether no process uses a folder; the lock goes with its process."""
+    try:
+        descriptor = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _contains(git: Git, commit: str, ancestor: str) -> bool:
+    try:
+        git.run("merge-base", "--is-ancestor", ancestor, commit)
+    except GitFailed:
+        return False
+    return True
 
 
 def _format_of(commit: str) -> str:

@@ -57,6 +57,8 @@ class _Beginning(Struct, frozen=True, kw_only=True):
 class GitWorktrees:
     """Makes the worktrees of runs below a folder."""
 
+    must_isolate = False
+
     def __init__(
         self,
         folder: Path,
@@ -83,6 +85,14 @@ class GitWorktrees:
                 return await interruptible(partial(self._opened, run, label, root or str(self._workspace), base))
         except (GitFailed, OSError) as error:
             return NoWorktree(reason=f"no worktree could be made: {one_line(str(error))}")
+
+    async def locate(self, root: str) -> str:
+        """The folder as it was recorded: callers are on this machine."""
+        return root
+
+    async def restore(self, run: str, place: Worktree) -> Worktree:
+        """The worktree as it was recorded: runs of this machine stay on it."""
+        return place
 
     async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:
         """Commit the changes, and ignored files only if they are named; remove an unchanged worktree."""
@@ -268,6 +278,19 @@ def branch_name(label: str, run: str) -> str:
     safe = safe_name(label[:_LABEL_LENGTH], "-").strip("-_")
     unique = safe_name(run.removeprefix("sess_"), "-")[:64]
     return f"deputy/{safe or 'task'}-{unique}"
+
+
+def prepare(folder: Path, branch: str, base: str) -> None:
+    """Note the branch and the base of a worktree before it is made."""
+    _prepare(folder, _Beginning(branch=branch, base=base))
+
+
+def remove_kept(place: Worktree, environ: Mapping[str, str], variables: Mapping[str, str], stop: StopSignal) -> None:
+    """Remove a worktree whose branch is stored elsewhere; its branch stays."""
+    with suppress(GitFailed):
+        git = Git(place.folder, environ, stop, variables=variables).hardened()
+        git.within(_common(git)).run("worktree", "remove", "--force", "--", place.folder)
+        _kept_beside(Path(place.folder)).unlink(missing_ok=True)
 
 
 def _prepare(folder: Path, beginning: _Beginning) -> None:

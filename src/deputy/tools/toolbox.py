@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from deputy.core.request import ALWAYS_GRANTED
-from deputy.core.task import HANDING_ON
+from deputy.core.task import HANDING_ON, WRITING_TOOLS
 from deputy.engine.ports import ToolOutput
 from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
@@ -31,10 +31,13 @@ class Toolbox:
         grant: Grant,
         seconds: Mapping[str, float] | None = None,
         timer: SharedTimer | None = None,
+        changed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`changed` is called after a tool that may have changed files, before its result counts."""
         self._seconds = seconds or {}
         """Time limits that override those of the tools."""
         self._timer = timer or SharedTimer()
+        self._changed = changed
         allowed = grant.tools | ALWAYS_GRANTED
         every = {tool.name: tool for tool in tools}
         self._granted = {name: tool for name, tool in every.items() if name in allowed}
@@ -54,6 +57,13 @@ class Toolbox:
         if tool is None:
             return self._refusal(name, context.held)
         limit = self._seconds.get(name, tool.traits.limit_seconds)
+        output = await self._within(tool, arguments, context, limit)
+        if self._changed is not None and name in WRITING_TOOLS:
+            await self._changed()
+        return output
+
+    async def _within(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, limit: float) -> ToolOutput:
+        name = tool.name
         try:
             async with self._timer.timeout(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)

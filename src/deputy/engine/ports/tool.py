@@ -261,8 +261,21 @@ class WorktreeChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Worktrees(Protocol):
     """Opens and closes worktrees."""
 
+    @property
+    def must_isolate(self) -> bool:
+        """Whether a run that writes needs a worktree, because its workspace is a copy."""
+        ...
+
     async def open(self, run: str, label: str, root: str, base: str = "") -> Worktree | NoWorktree:
         """Make a run's worktree from a directory, at a commit or at HEAD; a second call returns the same one."""
+        ...
+
+    async def locate(self, root: str) -> str:
+        """The folder of a caller, as it was recorded, on this machine."""
+        ...
+
+    async def restore(self, run: str, place: Worktree) -> Worktree:
+        """A recorded worktree on this machine; on another one it is made anew, with the work that is stored of it."""
         ...
 
     async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:

@@ -6,23 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from deputy.core.snapshot import Snapshot
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from deputy.engine.ports.tool import Worktree
-
-
-class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The files of a workspace at submit, as a commit in the store. It has no path of any machine."""
-
-    repository: str
-    """The id of the repository."""
-    commit: str
-    folder: str = ""
-    """The workspace below the top of its repository."""
-    head: str = ""
-    """The commit that was checked out in the user's repository; empty if there was none."""
 
 
 class SentSnapshot(Struct, frozen=True, kw_only=True):
@@ -52,6 +42,8 @@ class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
     whole_size: int = 0
     """The bytes of the lowest bundle of its chain, and of those above it."""
     thin_size: int = 0
+    head: str = ""
+    """Of a checkpoint: the commit that was checked out."""
 
 
 class Bundles(Protocol):
@@ -69,6 +61,10 @@ class Bundles(Protocol):
         """The newest bundle of a branch of work."""
         ...
 
+    def of_run(self, run: str) -> Bundle | None:
+        """The newest bundle of the work of a run."""
+        ...
+
     def put(self, bundle: Bundle, parts: Iterable[bytes]) -> bool:
         """Store a bundle, or keep one that is there; False if the bundle that it builds upon is gone."""
         ...
@@ -77,7 +73,7 @@ class Bundles(Protocol):
         """The content of a part; None if it is missing or damaged."""
         ...
 
-    def use(self, run: str, repository: str, tip: str) -> None:
+    def use(self, run: str, repository: str, tip: str, instead_of: str = "") -> None:
         """Keep a bundle, and those that it builds upon, for as long as a run is in the journal."""
         ...
 
@@ -110,8 +106,24 @@ class Workspaces(Protocol):
         """The root of a checkout on this machine; a second call for the same run returns the same."""
         ...
 
+    def release(self, run: str) -> None:
+        """Let the checkout of a run be removed."""
+        ...
+
+    async def use(self, run: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot in the store for as long as a run is in the journal."""
+        ...
+
     async def upload(self, run: str, place: Worktree) -> None:
         """Store the branch of a worktree that was made from a checkout."""
+        ...
+
+    async def checkpoint(self, run: str, place: Worktree) -> None:
+        """Store the files of a worktree as they are, so that another machine can go on with them."""
+        ...
+
+    async def resume_branch(self, branch: str) -> str:
+        """Make the stored branch of a run a branch of the mirror; returns the checkpoint above it, if there is one."""
         ...
 
     async def bring(self, branch: str, snapshot: Snapshot, root: str) -> str:

@@ -20,6 +20,10 @@ _LATEST = 8
 _FIND = "SELECT body FROM bundles WHERE repository = $1 AND tip = $2"
 _NEWEST = "SELECT body FROM bundles WHERE repository = $1 AND branch = '' ORDER BY at DESC LIMIT $2"
 _OF_BRANCH = "SELECT body FROM bundles WHERE branch = $1 ORDER BY at DESC LIMIT 1"
+_OF_RUN = (
+    "SELECT body FROM bundles b JOIN bundle_uses u USING (repository, tip) WHERE u.run = $1 AND b.branch <> ''"
+    " ORDER BY b.at DESC LIMIT 1"
+)
 _TOUCH = "UPDATE bundles SET at = clock_timestamp() WHERE repository = $1 AND tip = $2 RETURNING 1"
 _HAS_PART = "UPDATE blobs SET at = clock_timestamp() WHERE hash = $1 RETURNING 1"
 _PUT_PART = "INSERT INTO blobs (hash, body) VALUES ($1, $2) ON CONFLICT (hash) DO UPDATE SET at = clock_timestamp()"
@@ -28,6 +32,7 @@ _PUT = (
     " ON CONFLICT (repository, tip) DO UPDATE SET at = clock_timestamp()"
 )
 _USE = "INSERT INTO bundle_uses (run, repository, tip) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+_UNUSE = "DELETE FROM bundle_uses WHERE run = $1 AND repository = $2 AND tip = $3"
 _FORGET_USES = (
     "DELETE FROM bundle_uses u WHERE at < clock_timestamp() - make_interval(secs => $1)"
     " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run = u.run)"
@@ -63,6 +68,11 @@ class PostgresBundles:
         rows = self._fetch(_OF_BRANCH, branch)
         return self._decoded(rows[0][0]) if rows else None
 
+    def of_run(self, run: str) -> Bundle | None:
+        """The newest bundle of the work of a run."""
+        rows = self._fetch(_OF_RUN, run)
+        return self._decoded(rows[0][0]) if rows else None
+
     def put(self, bundle: Bundle, parts: Iterable[bytes]) -> bool:
         """Store a bundle part by part, and then its row, or keep one that is there."""
         if self._fetch(_TOUCH, bundle.repository, bundle.tip):
@@ -87,9 +97,11 @@ class PostgresBundles:
             return rows[0][0] if rows else None
         return None
 
-    def use(self, run: str, repository: str, tip: str) -> None:
+    def use(self, run: str, repository: str, tip: str, instead_of: str = "") -> None:
         """Keep a bundle for as long as a run is in the journal."""
         self._fetch(_USE, run, repository, tip)
+        if instead_of:
+            self._fetch(_UNUSE, run, repository, instead_of)
 
     def remove_unused(self, kept_seconds: float) -> int:
         """Remove the older bundles that no run uses, from the top of each chain, and then their parts."""

@@ -1,0 +1,181 @@
+"""Worktrees on workers: stored after each change, and restored on another machine."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from tests.support.postgres import fresh_database
+from tests.support.workspace_machine import RUN, Machine, content, git, stored_bytes, write
+
+from deputy.core.snapshot import Snapshot
+from deputy.engine.ports import Worktree, WorktreeChanges
+from deputy.journal.postgres.postgres_store import PostgresStore
+from deputy.journal.transcript import safe_id
+from deputy.tools.placed_worktrees import PlacedWorktrees
+
+
+async def changed(machine: Machine, snapshot: Snapshot, files: dict[str, str]) -> Worktree:
+    """A run that changes files and is lost with its machine."""
+    worktrees, place = await machine.opened(snapshot)
+    write(Path(place.root), files)
+    await worktrees.changed(place.root)
+    return place
+
+
+async def restored(machine: Machine, snapshot: Snapshot, place: Worktree) -> tuple[PlacedWorktrees, Worktree]:
+    root = await machine.workspaces.open("tree", snapshot)
+    worktrees = PlacedWorktrees(
+        machine.home / "worktrees", Path(root), os.environ, safe_id, machine.workspaces, snapshot
+    )
+    return worktrees, await worktrees.restore(RUN, place)
+
+
+@pytest.fixture
+def other(tmp_path: Path, store: PostgresStore) -> Machine:
+    return Machine(tmp_path / "other", store)
+
+
+@pytest.mark.rule("workspace.moves")
+def test_a_run_goes_on_with_its_files_on_another_machine(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path
+):
+    write(repository, {"sub/c.txt": "uncommitted\n"})
+    snapshot = submitter.send(repository / "sub")
+    lost = asyncio.run(changed(worker, snapshot, {"b.txt": "half\n", "new.txt": "new\n", "../a.txt": "up\n"}))
+    (Path(lost.root) / "c.txt").unlink()
+
+    async def moved() -> tuple[str, dict[str, str]]:
+        worktrees, place = await restored(other, snapshot, lost)
+        assert place.root.startswith(str(other.home))
+        found = content(Path(place.root))
+        write(Path(place.root), {"b.txt": "done\n"})
+        return (await worktrees.close(place, "scribe: Did it.")).branch, found
+
+    branch, found = asyncio.run(moved())
+    assert found == {"b.txt": "half\n", "c.txt": "uncommitted\n", "new.txt": "new\n"}
+    submitter.bring(branch, snapshot, repository)
+    named = git(repository, "diff", "--name-status", f"{branch}^..{branch}").split()
+    assert named == ["M", "a.txt", "M", "sub/b.txt", "A", "sub/new.txt"]
+    assert git(repository, "show", f"{branch}:sub/b.txt") == "done\n"
+
+
+@pytest.mark.rule("workspace.moves")
+def test_deleted_files_and_own_commits_of_an_agent_move_too(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path
+):
+    snapshot = submitter.send(repository)
+
+    async def work() -> Worktree:
+        worktrees, place = await worker.opened(snapshot)
+        write(Path(place.root), {"a.txt": "committed\n"})
+        git(Path(place.root), "commit", "--quiet", "-am", "Mine")
+        (Path(place.root) / "sub/b.txt").unlink()
+        await worktrees.changed(place.root)
+        write(Path(place.root), {"a.txt": "later\n"})
+        await worktrees.changed(place.root)
+        return place
+
+    _, place = asyncio.run(restored(other, snapshot, asyncio.run(work())))
+    assert content(Path(place.root)) == {".gitignore": "ignored/\n", "a.txt": "later\n"}
+    assert git(Path(place.root), "log", "-1", "--format=%s").strip() == "Mine"
+    assert git(Path(place.root), "status", "--porcelain").split() == ["M", "a.txt", "D", "sub/b.txt"]
+
+
+@pytest.mark.rule("workspace.moves")
+def test_a_further_round_on_another_machine_adds_to_the_branch(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path
+):
+    snapshot = submitter.send(repository)
+    place = asyncio.run(changed(worker, snapshot, {"a.txt": "half\n"}))
+    branch = worker.work(snapshot, {"a.txt": "once\n"})
+    # Its work is in the store, so nothing of it stays on the machine.
+    assert not Path(place.folder).exists()
+
+    async def again() -> dict[str, str]:
+        worktrees, here = await restored(other, snapshot, place)
+        found = content(Path(here.root))
+        write(Path(here.root), {"new.txt": "twice\n"})
+        await worktrees.close(here, "scribe: Again.")
+        return found
+
+    assert asyncio.run(again())["a.txt"] == "once\n"
+    submitter.bring(branch, snapshot, repository)
+    assert git(repository, "log", "--format=%s", f"main..{branch}").splitlines() == [
+        "scribe: Again.",
+        "scribe: Did it.",
+    ]
+
+
+@pytest.mark.rule("workspace.moves")
+def test_only_changes_are_stored_and_chains_of_checkpoints_end(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path, store: PostgresStore
+):
+    write(repository, {"large.bin": os.urandom(50_000).hex()})
+    snapshot = submitter.send(repository)
+    before = stored_bytes(store)
+
+    async def work() -> Worktree:
+        worktrees, place = await worker.opened(snapshot)
+        await worktrees.changed(place.root)
+        assert stored_bytes(store) == before
+        for number in range(20):
+            write(Path(place.root), {"a.txt": f"{number}\n"})
+            await worktrees.changed(place.root)
+        return place
+
+    place = asyncio.run(work())
+    assert stored_bytes(store) - before < 20_000
+    with store.bundles() as bundles:
+        last = bundles.of_branch(f"{place.branch}#checkpoint")
+    assert last is not None
+    assert last.links <= 17
+    _, here = asyncio.run(restored(other, snapshot, place))
+    assert (Path(here.root) / "a.txt").read_text() == "19\n"
+
+
+@pytest.mark.rule("workspace.errors")
+def test_changes_that_cannot_be_stored_stay_and_are_named(tmp_path: Path, repository: Path):
+    store = PostgresStore(fresh_database(), tmp_path)
+    submitter, worker = Machine(tmp_path / "submitter", store), Machine(tmp_path / "worker", store)
+    snapshot = submitter.send(repository)
+
+    async def work() -> tuple[Worktree, str]:
+        worktrees, place = await worker.opened(snapshot)
+        write(Path(place.root), {"a.txt": "changed\n"})
+        session = store.session()
+        session.run("ALTER TABLE blobs ADD CHECK (length(body) < 10) NOT VALID")
+        session.close()
+        done = await worktrees.close(place, "scribe: Did it.")
+        return place, done.warning
+
+    place, warning = asyncio.run(work())
+    assert f"The changes are only on {os.uname().nodename}, in {place.folder}: " in warning
+    assert git(Path(place.folder), "show", f"{place.branch}:a.txt") == "changed\n"
+
+
+@pytest.mark.rule("workspace.moves")
+def test_a_subagent_on_another_machine_gets_the_files_of_its_caller(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path
+):
+    snapshot = submitter.send(repository)
+    caller = asyncio.run(changed(worker, snapshot, {"a.txt": "by the caller\n"}))
+
+    async def child(recorded: str) -> tuple[str, WorktreeChanges]:
+        root = await other.workspaces.open("tree", snapshot)
+        folder = other.home / "worktrees"
+        worktrees = PlacedWorktrees(folder, Path(root), os.environ, safe_id, other.workspaces, snapshot)
+        found = await worktrees.locate(recorded)
+        assert found.startswith(str(other.home))
+        place = await worktrees.open("sess_1700000001_child1", "helper", found)
+        assert isinstance(place, Worktree)
+        write(Path(place.root), {"new.txt": "by the child\n"})
+        text = (Path(found) / "a.txt").read_text()
+        done = await worktrees.close(place, "helper: Did it.")
+        worktrees.release()
+        return text, done
+
+    text, done = asyncio.run(child(caller.root))
+    assert (text, done.changed) == ("by the caller\n", ("new.txt",))
+    submitter.bring(done.branch, snapshot, repository)
+    assert git(repository, "show", f"{done.branch}:a.txt") == "by the caller\n"
