@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from deputy.backends.function_backend import AgentFunction
     from deputy.backends.registry import BackendRegistry
-    from deputy.core.limits import Amount
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.redaction import Redactor
@@ -179,7 +178,7 @@ async def open_runtime(
             can_ask=options.answer is not None,
             flow_tools=_flow_tools(parts, opened, agents, backends, policy),
             scripts=_scripts(parts),
-            nested=partial(_nested, journal),
+            budgets=parts.store.budgets(journal),
             before_run=(partial(_start_servers, servers), claim_task),
             subtasks=_subtasks(parts, opened, ranker, lambda name: services.known_window(name, opened.open(name))),
         )
@@ -392,13 +391,6 @@ def _waiting(store: SqlStore) -> tuple[float, int]:
         return 0.0, 0
     with queries:
         return waiting_in(queries)
-
-
-async def _nested(journal: SqlJournal, root: str) -> Sequence[tuple[str, str, Amount]]:
-    """The amounts that nested runs of a tree reserve or use."""
-    from deputy.journal.nested import nested_amounts
-
-    return await journal.read(lambda queries: list(nested_amounts(queries, root)))
 
 
 async def _native_failures(journal: SqlJournal, root: str) -> int:

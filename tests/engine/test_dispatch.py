@@ -76,7 +76,9 @@ def test_a_refusal_is_written_once(house: House):
     outcomes = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, policy=Policy(max_spawns=1)))
     refused = outcomes[1]
     assert isinstance(refused, Rejected)
-    with SqliteQueries.open(house.home) as reader:
+    reader = SqliteQueries.open(house.home)
+    assert reader is not None
+    with reader:
         records = [one for one in reader.records(refused.session_id) if isinstance(one, Record)]
     assert sum(isinstance(record.event, AdmissionRefused) for record in records) == 1
 
@@ -223,7 +225,7 @@ def test_nothing_is_counted_of_a_tree_that_is_over(house: House):
             run = await house.begin(runtime, *tasks("one", "two", "three"))
             await runtime.engine.result(run)
             services = runtime.services
-            return services._spawned, services._live, services._on_provider, services._in_tree
+            return services.budgets.spawned, services._live, services._on_provider, services._in_tree
 
     assert not any(asyncio.run(go()))
 
@@ -236,7 +238,9 @@ def test_a_parents_outcome_tells_what_its_whole_tree_used_and_the_registry_says_
     )
     outcome = asyncio.run(house.run("Do it."))
     assert (outcome.status, outcome.usage.requests) == ("completed", 4)
-    with SqliteQueries.open(house.home) as reader:
+    reader = SqliteQueries.open(house.home)
+    assert reader is not None
+    with reader:
         form = show_run(reader, outcome.session_id)
     assert form is not None
     assert form["usage"] == form["outcome"]["usage"]
@@ -261,8 +265,9 @@ def test_a_call_that_is_stopped_under_way_says_what_is_known_of_its_use(house: H
     assert isinstance(outcome, Cancelled)
     assert outcome.summary.endswith("The usage of the interrupted call is unknown.")
     last = [record.event for record in house.records(outcome.session_id) if isinstance(record.event, ModelCallEnded)]
-    assert [event.error.type for event in last if event.error is not None] == ["cancelled"]
-    assert "tokens were sent" in last[0].error.message
+    errors = [event.error for event in last if event.error is not None]
+    assert [error.type for error in errors] == ["cancelled"]
+    assert "tokens were sent" in errors[0].message
 
 
 @pytest.mark.rule("delegate.cancel")

@@ -20,7 +20,7 @@ from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 _TEMPLATE = "deputy_template"
 _TABLES = (
     *("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested"),
-    *("blobs", "bundles", "bundle_uses"),
+    *("blobs", "bundles", "bundle_uses", "budgets", "holds"),
 )
 
 

@@ -15,10 +15,10 @@ from deputy.core.progress import Progress
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.core.request import Grant
-from deputy.engine.budget import BudgetLedger
 from deputy.engine.compact_profile import short_parameters
 from deputy.engine.history import CHARACTERS_PER_TOKEN, SUBTASK, History
 from deputy.engine.ports import Backends, FlowTool, Folder, Model, Tool, Tools
+from deputy.engine.ports.budgets import Ledger
 from deputy.engine.ports.subtask_services import Subtasks
 from deputy.engine.timeouts import SharedTimer
 
@@ -73,7 +73,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     """The working directory, if it is not the workspace."""
     flow_tools: Mapping[str, FlowTool]
     offer: ToolCatalog
-    ledger: BudgetLedger
+    ledger: Ledger
     settings: GenerationSettings
     emit: Callable[[Progress], None]
     redactor: Redactor

@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 from deputy.core.errors import Error
 from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, Noted, Returned, StepLost
 from deputy.core.fallback import RESUMES, SILENT
-from deputy.core.limits import Amount, final_turn_message
+from deputy.core.limits import Amount, Shortfall, final_turn_message
 from deputy.core.outcome import NO_USAGE, Usage, is_exhausted
 from deputy.core.progress import Progress, retry_progress, shown_arguments
 from deputy.engine.budget import amount
@@ -235,11 +235,10 @@ async def call_backend(agent: AgentContext, backend: Backend, request: BackendRe
     """Run one turn of a program; a failure is the event's error."""
     ledger, wanted = agent.ledger, Amount(requests=1, tokens=sent_tokens(request))
     ledger.note_programs()
-    await ledger.refresh()
-    shortfall = ledger.reserve(wanted)
-    if shortfall is not None:
-        error = out_of_budget(shortfall)
-        return ModelCallEnded(model=request.model, backend=backend.name, error=error, budgets=ledger.uses(shortfall))
+    hold = await ledger.reserve(wanted)
+    if isinstance(hold, Shortfall):
+        error = out_of_budget(hold)
+        return ModelCallEnded(model=request.model, backend=backend.name, error=error, budgets=ledger.uses(hold))
     progress = _TurnProgress(agent)
     usage = NO_USAGE
     try:
@@ -250,7 +249,7 @@ async def call_backend(agent: AgentContext, backend: Backend, request: BackendRe
         usage = progress.usage
         raise StepCancelled(_stopped(request.model, backend.name, progress)) from stopped
     finally:
-        ledger.commit(wanted, amount(usage))
+        await ledger.commit(hold, amount(usage))
     progress.flush()
     has_words = end.kind != "failed" and bool(end.text.strip())
     return ModelCallEnded(

@@ -105,8 +105,8 @@ async def _admitted(run: RunContext, start: Requested, services: Services) -> Gr
     if len(run.lineage.signatures) > len(request.caller.signatures):
         services.restore(request)
         return request.wanted.granted(request.caller_grant)
-    await services.count_nested(request.caller.root_id)
-    decision = services.admit(request, run.now())
+    await services.budgets.refresh(request.caller.root_id)
+    decision = await services.admit(request, run.now())
     if isinstance(decision, Rejected):
         # Not recorded here: the supervisor records every outcome.
         return decision

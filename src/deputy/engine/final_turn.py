@@ -100,6 +100,7 @@ async def run_final_turn(
     await run.record(f"final_turn:{history.turn}", FinalTurnBegun(limit=why.type, reason=why.message))
     words = prompt("final_turn").format(reason=final_turn_message(why))
     call = f"{run.run}:final_turn:{history.turn}"
+    await agent.ledger.refresh()
     last = fitted(history, agent, words, is_full=is_full)
     turn = TurnInput(
         agent=agent,

@@ -1,4 +1,4 @@
-"""The ports, quotas and budget ledgers that all runs of a process share."""
+"""The ports, quotas and budgets that all runs of a process share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from msgspec import structs
 
 from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
-from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, SpawnCounts
+from deputy.core.limits import IDLE_SECONDS, SpawnCounts
 from deputy.core.progress import Progress
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.engine.agent_context import ToolCatalog
-from deputy.engine.budget import BudgetLedger, amount
+from deputy.engine.budget import LocalBudgets, amount
 from deputy.engine.paced_progress import PacedProgress
+from deputy.engine.ports.budgets import BudgetOpening, RunSpending, Spawn
 from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping
 
     from deputy.core.conversation import ThinkingLevel
+    from deputy.core.limits import Budget
     from deputy.core.outcome import Outcome, Rejected
     from deputy.core.request import Grant, Request
     from deputy.core.state import State
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         World,
     )
     from deputy.engine.ports.backend import Scripts
+    from deputy.engine.ports.budgets import Budgets, Ledger
     from deputy.engine.ports.subtask_services import Subtasks
 
     Hook: TypeAlias = Callable[[RunContext, RunStart], Awaitable[Outcome | None]]
@@ -80,7 +83,7 @@ class Services:
         flow_tools: tuple[FlowTool, ...] = (),
         subtasks: Subtasks | None = None,
         scripts: Scripts | None = None,
-        nested: Callable[[str], Awaitable[Sequence[tuple[str, str, Amount]]]] | None = None,
+        budgets: Budgets | None = None,
         before_run: tuple[Hook, ...] = (),
     ) -> None:
         self.world = world
@@ -105,22 +108,16 @@ class Services:
         self.can_ask, self.flow_tools = can_ask, flow_tools
         self.subtasks, self.scripts = subtasks, scripts
         self.timer = timer or SharedTimer()
-        self._read_nested = nested
+        self.budgets: Budgets = budgets or LocalBudgets()
+        """The budgets and spawn counts, of this process or of all workers."""
         self.before_run = before_run
         """Called in order before each run works; an outcome ends the run."""
         self._always: dict[tuple[str, int], set[str]] = {}
         """By run and round, the tools that a person always allows; not on record, so that it ends with the process."""
-        self._nested_spawns: dict[str, dict[str, int]] = {}
-        """By root, the spawns that each nested run counts for."""
-        self._spawned: dict[str, set[str]] = {}
-        """By root, the admitted runs; kept while a run of the tree is active."""
-        self._counted: Counter[str] = Counter()
-        """By root, how many of them count against the quota."""
         self._live: dict[str, Request] = {}
         self._on_provider: Counter[str] = Counter()
         self._in_tree: Counter[str] = Counter()
         """Live runs, by provider and by root."""
-        self._ledgers: dict[str, BudgetLedger] = {}
         self._native_failures: dict[str, int] = {}
         """By root, failures of the native backend; kept as long as the spawn counts."""
         self._counting: dict[str, asyncio.Lock] = {}
@@ -181,40 +178,31 @@ class Services:
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
-    def admit(self, request: Request, now: float) -> Ticket | Rejected:
+    async def admit(self, request: Request, now: float) -> Ticket | Rejected:
         """Apply the guard to a request; a ticket is counted at once."""
-        spawned = self._spawned.get(request.caller.root_id, ())
-        ledger = self._ledgers.get(request.caller.session_id)
-        # A run admitted before a crash is already counted in its caller's ledger.
-        is_paid = ledger is None or request.session_id in spawned
-        spawn_counts = SpawnCounts(
-            spawned=self._counted[request.caller.root_id],
-            live=len(self._live),
-            live_by_provider=self._on_provider,
-            spawns_left=None if ledger is None or is_paid else ledger.remaining("spawns"),
-        )
-        decision = admit(request, self.policy, spawn_counts, now)
-        if isinstance(decision, Ticket):
-            if ledger is not None and not is_paid:
-                ledger.reserve(_SPAWN)
-                ledger.commit(_SPAWN, _SPAWN)
-            self.restore(request)
+        live, by_provider = len(self._live), dict(self._on_provider)
+
+        def decide(spawned: int, spawns_left: float | None) -> Ticket | Rejected:
+            counts = SpawnCounts(spawned=spawned, live=live, live_by_provider=by_provider, spawns_left=spawns_left)
+            return admit(request, self.policy, counts, now)
+
+        # Counted before it is decided: others are admitted while this one waits for a store.
+        self._count_live(request)
+        decision = await self.budgets.spawn(_spawn(request), decide)
+        if not isinstance(decision, Ticket):
+            self.release(request.session_id)
         return decision
 
     def restore(self, request: Request) -> None:
         """Count an admitted run, again after a restart or in a later round."""
-        root = request.caller.root_id
-        self._count_spawn(root, request.session_id, is_counted=request.is_counted)
+        self.budgets.restore(_spawn(request))
+        self._count_live(request)
+
+    def _count_live(self, request: Request) -> None:
         if request.session_id not in self._live:
             self._live[request.session_id] = request
             self._on_provider[request.provider] += 1
-            self._in_tree[root] += 1
-
-    def _count_spawn(self, root: str, run: str, *, is_counted: bool) -> None:
-        admitted = self._spawned.setdefault(root, set())
-        if run not in admitted:
-            admitted.add(run)
-            self._counted[root] += is_counted
+            self._in_tree[request.caller.root_id] += 1
 
     def release(self, run: str) -> None:
         """A run has ended or was rejected."""
@@ -225,11 +213,8 @@ class Services:
             self._drop_tree(request.caller.root_id)
 
     def _drop_tree(self, root: str) -> None:
-        if root not in self._ledgers and root not in self._aside and not self._in_tree[root]:
-            self._spawned.pop(root, None)
-            self._counted.pop(root, None)
+        if root not in self._aside and not self._in_tree[root] and self.budgets.forget_tree(root):
             self._native_failures.pop(root, None)
-            self._nested_spawns.pop(root, None)
 
     async def native_failures(self, root: str) -> int:
         """The failures of the native backend in a tree, read from the journal once."""
@@ -246,48 +231,37 @@ class Services:
         """Count a failure of the native backend."""
         self._native_failures[root] = self._native_failures.get(root, 0) + 1
 
-    async def count_nested(self, root: str) -> None:
-        """Update the counts of nested runs, which processes of this tree have started."""
-        ledger = self._ledgers.get(root)
-        if self._read_nested is None or ledger is None or not ledger.has_programs:
-            return
-        known = self._nested_spawns.setdefault(root, {})
-        for nested, above, spent in await self._read_nested(root):
-            self._ledgers.get(above, ledger).recount(nested, spent)
-            self._counted[root] += spent.spawns - known.get(nested, 0)
-            known[nested] = spent.spawns
-
     # --- budgets ------------------------------------------------------------------------------------------------------
 
     async def open_ledger(
         self, run: RunContext, budget: Budget, parent: str | None, *, counts_own: bool = True
-    ) -> BudgetLedger:
+    ) -> Ledger:
         """The ledger of a run, with earlier spending of the run and its descendants.
 
         `counts_own` says whether the direct children of a root count against the spawn quota.
         """
         below = await run.descendants() if run.state.counts.children else ()
-        # Only an admission adds a signature to the lineage; a mere request counts nowhere.
-        admitted = {one.run for one in below if _is_admitted(one)}
-        if parent is None:
-            for one in below:
-                if one.run in admitted:
-                    self._count_spawn(run.run, one.run, is_counted=counts_own or one.parent != run.run)
         self._aside.discard(run.run)
-        if (kept := self._ledgers.get(run.run)) is not None:
-            return kept
-        above = None if parent is None else self._ledgers.get(parent)
-        ledger = self._ledgers[run.run] = BudgetLedger(budget, above, partial(self.count_nested, run.lineage.root_id))
-        if run.history or run.is_replaying:
-            # Programs started before this process took over may still spend.
-            ledger.note_programs()
-        ledger.count(amount(run.state.usage))
-        if above is not None:
-            above.count_from(run.run, amount(run.state.usage))
-        for state in below:
-            spawned = _SPAWN if state.run in admitted else NOTHING
-            ledger.count_from(state.run, amount(state.usage) + spawned)
-        return ledger
+        return await self.budgets.open(
+            BudgetOpening(
+                run=run.run,
+                root=run.lineage.root_id,
+                parent=parent,
+                budget=budget,
+                used=amount(run.state.usage),
+                below=tuple(
+                    RunSpending(
+                        run=one.run,
+                        parent=one.parent,
+                        used=amount(one.usage),
+                        is_spawn=_is_admitted(one),
+                        is_counted=counts_own or one.parent != run.run,
+                    )
+                    for one in below
+                ),
+                is_resumed=bool(run.history) or run.is_replaying,
+            )
+        )
 
     @contextmanager
     def tracking(self, run: RunContext) -> Generator[None]:
@@ -310,9 +284,7 @@ class Services:
             self.drop(run.run)
             return
         self._aside.add(run.run)
-        ledger = self._ledgers.get(run.run)
-        if ledger is not None and not ledger.is_capped:
-            del self._ledgers[run.run]
+        self.budgets.set_aside(run.run)
 
     def finish(self, state: State) -> None:
         """Forget a run whose end is recorded, and show the end if watchers know the run."""
@@ -330,13 +302,10 @@ class Services:
 
     def drop(self, run: str) -> None:
         """Remove a run's ledger and those of its stopped descendants."""
-        ledger = self._ledgers.pop(run, None)
+        self.budgets.drop(run)
         self._aside.discard(run)
         self._waiting.pop(run, None)
         self._drop_tree(run)
-        if ledger is not None and ledger.is_capped:
-            for below in [name for name, other in self._ledgers.items() if other.is_below(ledger)]:
-                del self._ledgers[below]
 
     # --- watchers -----------------------------------------------------------------------------------------------------
 
@@ -347,7 +316,14 @@ class Services:
         return not is_told
 
 
-_SPAWN = Amount(spawns=1)
+def _spawn(request: Request) -> Spawn:
+    return Spawn(
+        run=request.session_id,
+        caller=request.caller.session_id,
+        root=request.caller.root_id,
+        is_counted=request.is_counted,
+        is_capped=bool(request.caller_grant.budget.capped),
+    )
 
 
 def _is_storage_trouble(stop: BaseException) -> bool:

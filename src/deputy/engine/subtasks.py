@@ -228,6 +228,7 @@ async def _answered(
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
 
     async def make() -> ApprovalRequest:
+        await agent.ledger.refresh()
         return spawn_request(
             tasks,
             tool=SUBTASK,

@@ -61,10 +61,9 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
     agent, ledger = turn.agent, turn.agent.ledger
     output = turn.settings.max_output_tokens or 0
     wanted = Amount(tokens=turn.tokens + output, requests=1, cost=agent.max_cost(turn.tokens, output))
-    await ledger.refresh()
-    shortfall = ledger.reserve(wanted)
-    if shortfall is not None:
-        return ModelCallEnded(model=agent.model.name, error=out_of_budget(shortfall), budgets=ledger.uses(shortfall))
+    hold = await ledger.reserve(wanted)
+    if isinstance(hold, Shortfall):
+        return ModelCallEnded(model=agent.model.name, error=out_of_budget(hold), budgets=ledger.uses(hold))
     text = _TurnProgress(turn)
     silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, text.show_silence)
     try:
@@ -84,7 +83,7 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
         raise StepCancelled(text.interrupted()) from stopped
     finally:
         silent.cancel()
-        ledger.commit(wanted, amount(text.usage))
+        await ledger.commit(hold, amount(text.usage))
     return text.ended()
 
 

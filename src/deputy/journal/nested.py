@@ -16,9 +16,10 @@ from deputy.journal.registry import statuses
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deputy.core.state import State
+    from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_queries import SqlQueries
     from deputy.journal.sql.sql_store import SqlStore, SqlTables
 
@@ -64,6 +65,11 @@ def reserve(store: SqlStore, run: str, nested: str, max_spawns: int, own: SqlSto
 
     with store.writing() as writer:
         return writer.transact(do)
+
+
+async def read_nested(journal: SqlJournal, root: str) -> Sequence[tuple[str, str, Amount]]:
+    """The nested runs of a tree, read in a thread: see `nested_amounts`."""
+    return await journal.read(lambda queries: list(nested_amounts(queries, root)))
 
 
 def nested_amounts(queries: SqlQueries, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:

@@ -166,6 +166,7 @@ class DelegateTool:
     async def _asked(
         self, wanted: DelegateCall, key: str, number: int, run: RunContext, agent: AgentContext
     ) -> dict[str, str] | str | None:
+        await agent.ledger.refresh()
         left = agent.ledger.remaining("cost")
         cost = cost_ceiling(wanted.tasks, lambda task: self._prices_of(task.model or agent.asked), left).text
         paths = tuple(dict.fromkeys(path for task in wanted.tasks for path in task.context))

@@ -9,7 +9,7 @@ import pytest
 from tests.support.postgres import empty_database, fresh_database
 
 from deputy.core.errors import StorageDenied, StorageTooNew, StorageTooOld, UsageError
-from deputy.journal.postgres import postgres_schema, store_address
+from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
 
 
@@ -53,17 +53,20 @@ def test_a_restored_database_is_used_only_after_its_positions_were_set_anew() ->
         assert session.fetch("SELECT number FROM generation") == [(number + 1,)]
 
 
-def test_a_migration_may_take_longer_than_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_address, "_ANSWER_SECONDS", 0.2)
-    with closing(PostgresSession(StoreAddress(fresh_database()))) as session:
+def test_a_migration_may_take_longer_than_an_answer() -> None:
+    waits: list[float | None] = []
+
+    class WatchedSession(PostgresSession):
+        def run(self, script: str, seconds: float | None = None) -> None:
+            if "UPDATE deputy.events" in script:
+                waits.append(seconds)
+            super().run(script, seconds)
+
+    with closing(WatchedSession(StoreAddress(fresh_database()))) as session:
         session.run("INSERT INTO events VALUES ((1::bigint << 42), 'r', 1, 'k', 0, 0, 'noted', '', '')")
-        session.run(
-            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
-            " 'BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END';"
-            " CREATE TRIGGER slow BEFORE UPDATE ON generation FOR EACH ROW EXECUTE FUNCTION slow()"
-        )
         postgres_schema.migrate(session)
         postgres_schema.check(session)
+    assert waits == [postgres_schema._CHANGE_SECONDS]
 
 
 @pytest.mark.rule("store.schema")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.state import State
+    from deputy.engine.budget import LocalBudgets
     from deputy.engine.ports import Files, FlowTool, RunContext, RunStart, Workflow, World
 
 ROOT = "sess_1_root00"
@@ -84,9 +85,13 @@ class WatchedServices(Services):
     held: tuple[str, ...] = ()
     """Who was over and still held something."""
 
+    @property
+    def _local(self) -> LocalBudgets:
+        return cast("LocalBudgets", self.budgets)
+
     def check_ledgers(self) -> None:
         """No purse holds and has spent more than its budget."""
-        for run, ledger in self._ledgers.items():
+        for run, ledger in self._local.ledgers.items():
             account = ledger.account
             used = account.spent + account.held
             for name in ("tokens", "cost", "requests"):
@@ -96,17 +101,18 @@ class WatchedServices(Services):
 
     def drop(self, run: str) -> None:
         """A run is over, and holds nothing any more."""
-        ledger = self._ledgers.get(run)
+        ledger = self._local.ledgers.get(run)
         # A caller that is stopped goes before its children have.
-        is_last = run != ROOT or len(self._ledgers) == 1
+        is_last = run != ROOT or len(self._local.ledgers) == 1
         if ledger is not None and is_last and ledger.account.held != NOTHING:
             self.held = (*self.held, run)
         super().drop(run)
 
     def left_over(self) -> str:
         """What is still counted; empty when nothing runs."""
-        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._counted, self._ledgers, self.held)
-        return " ".join(str(list(each)) for each in counted if each)
+        local = self._local
+        counts = (self._live, self._on_provider, self._in_tree, local.spawned, local.counted, local.ledgers, self.held)
+        return " ".join(str(list(each)) for each in counts if each)
 
 
 class Process:

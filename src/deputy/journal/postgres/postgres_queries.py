@@ -14,7 +14,7 @@ from deputy.journal.process_identity import ProcessIdentity, boot_id, has_ended
 from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from deputy.journal.postgres.store_address import StoreAddress
 
@@ -92,6 +92,10 @@ class PostgresQueries(SqlQueries):
             is_gone = silence is None or (is_silent and _is_of(owner, here) and has_ended(owner))
             found[run] = LeaseHolder(owner=owner, is_gone=is_gone, is_silent=is_silent and is_trusted)
         return found
+
+    def accounts(self, runs: Sequence[str]) -> list[tuple[str, bytes]]:
+        """The accounts of these runs, as JSON."""
+        return self._rows("SELECT run, account FROM budgets WHERE run = ANY(?)", list(runs))
 
     def version(self) -> int:
         """The version of the tables."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from deputy.journal.postgres.postgres_budgets import PostgresBudgets
     from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_store import SqlTables
     from deputy.journal.sqlite.connection import Fsync
@@ -47,6 +48,12 @@ class PostgresStore:
 
         settings = {"synchronous_commit": "off"} if fsync == "off" else None
         return PostgresJournal(self.address, self.folder, mask=mask, settings=settings)
+
+    def budgets(self, journal: SqlJournal) -> PostgresBudgets:
+        """The budgets of all workers."""
+        from deputy.journal.postgres.postgres_budgets import PostgresBudgets
+
+        return PostgresBudgets(journal)
 
     def now(self) -> float:
         """The time by the clock of the database."""

@@ -238,6 +238,8 @@ class PostgresWriter(GroupWriter):
                 session.run("ROLLBACK")
                 return sent[0]
             sent.clear()
+            if trees := sorted({tree for work in batch for tree in work.trees}):
+                session.fetch("SELECT lock_budgets($1)", trees)
             session.fetch("SELECT beat($1, $2, $3, $4)", self.owner, self._number, *self._me)
             tables = PostgresTables(session, self._stale_seconds)
             tx = Transaction(tables, self.location, self.owner, is_hopeful=is_hopeful)

@@ -64,12 +64,20 @@ CREATE TABLE errors (
 CREATE TABLE nested (id text PRIMARY KEY, above text NOT NULL, root text NOT NULL, body bytea NOT NULL);
 CREATE INDEX nested_by_root ON nested (root);
 
--- What the runs of a tree have used, and what those at work have reserved; a hold falls with its epoch.
-CREATE TABLE budgets (run text NOT NULL, resource text NOT NULL, cap float8, used float8 NOT NULL DEFAULT 0,
-    PRIMARY KEY (run, resource));
-CREATE TABLE holds (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, epoch bigint NOT NULL,
-    body bytea NOT NULL);
-CREATE INDEX holds_by_run ON holds (run, epoch);
+-- The accounts of trees with a cap, and the spawns of all trees with a quota. `account` has the caps, what was spent and
+-- what is reserved; `above` are the accounts above it, the nearest first; `own` is what the run itself adds to them,
+-- which agrees with its records whenever a process takes it (`epoch`).
+CREATE TABLE budgets (
+    run text PRIMARY KEY REFERENCES runs ON DELETE CASCADE, root text NOT NULL, above text[] NOT NULL,
+    epoch bigint NOT NULL, is_counted boolean NOT NULL, account bytea NOT NULL, own bytea NOT NULL)
+    WITH (fillfactor = 50);
+CREATE INDEX budgets_by_root ON budgets (root) WHERE is_counted;
+-- Reservations: of a call, which falls with the epoch of its run; or, without an epoch, of a nested process.
+CREATE TABLE holds (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL REFERENCES runs ON DELETE CASCADE,
+    root text NOT NULL, epoch bigint, nested text UNIQUE, body bytea NOT NULL);
+CREATE INDEX holds_by_root ON holds (root);
+CREATE INDEX holds_by_run ON holds (run);
 CREATE TABLE blobs (hash bytea PRIMARY KEY, body bytea NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
 -- Snapshots and branches of work as git bundles, whose parts are blobs. A bundle builds upon the commits of `needs`.
 CREATE TABLE bundles (
@@ -170,6 +178,16 @@ BEGIN
     SELECT batch INTO done FROM owners WHERE owner = me FOR UPDATE;
     PERFORM 1 FROM leases WHERE run = ANY (names) ORDER BY run FOR UPDATE;
     RETURN coalesce(done = number, false);
+END $$;
+
+-- Lock the budgets of these trees, given in order, after the leases of the batch.
+CREATE FUNCTION lock_budgets(roots text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    root text;
+BEGIN
+    FOREACH root IN ARRAY roots LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('deputy budgets ' || root, 0));
+    END LOOP;
 END $$;
 
 -- The heartbeat of a process goes only with a batch of its writer: a writer that is stuck loses its leases.

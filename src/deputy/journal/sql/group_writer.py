@@ -50,6 +50,8 @@ class Work(NamedTuple):
     """The lease of a record that no caller awaits: if it is lost, no later record may be written."""
     runs: tuple[str, ...] = ()
     """The runs whose leases it names besides those among its arguments."""
+    trees: tuple[str, ...] = ()
+    """The roots of the trees whose budgets it names."""
 
 
 class GroupWriter:
@@ -84,13 +86,19 @@ class GroupWriter:
         """Close the connection, in the thread."""
         raise NotImplementedError
 
-    def submit(self, do: Callable[[Transaction, *Ts], T], *args: *Ts, runs: tuple[str, ...] = ()) -> asyncio.Future[T]:
+    def submit(
+        self,
+        do: Callable[[Transaction, *Ts], T],
+        *args: *Ts,
+        runs: tuple[str, ...] = (),
+        trees: tuple[str, ...] = (),
+    ) -> asyncio.Future[T]:
         """Run a function in the next transaction; done when that is durable. It must raise before it writes.
 
-        `runs` are those whose leases it needs besides the leases among its arguments.
+        `runs` are those whose leases it needs besides the leases among its arguments, `trees` those whose budgets.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(Work(do, args, done, None, runs))
+        self._enqueue(Work(do, args, done, None, runs, trees))
         return done
 
     def submit_for(self, lease: SqlLease, do: Callable[[Transaction, *Ts], Any], *args: *Ts) -> None:

@@ -117,13 +117,15 @@ class SqlJournal:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def transact(self, do: Callable[[Transaction], T], *runs: str) -> T:
-        """Run a function in the next transaction, with the leases of these runs, and wait until it is durable."""
-        return await self._writer.submit(do, runs=runs)
+    async def transact(self, do: Callable[[Transaction], T], *runs: str, trees: tuple[str, ...] = ()) -> T:
+        """Run a function in the next transaction, with these leases and budgets, and wait until it is durable."""
+        return await self._writer.submit(do, runs=runs, trees=trees)
 
-    def transact_soon(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
+    def transact_soon(
+        self, do: Callable[[Transaction], T], *runs: str, trees: tuple[str, ...] = ()
+    ) -> asyncio.Future[T]:
         """Run a function in the next transaction without waiting; the caller must handle the future's error."""
-        return self._writer.submit(do)
+        return self._writer.submit(do, runs=runs, trees=trees)
 
     async def begin(self, run: str, event: RunOpened | Requested) -> SqlLease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""

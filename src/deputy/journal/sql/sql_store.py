@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.events import Moment
+    from deputy.engine.ports.budgets import Budgets
     from deputy.journal.sql.rows import LeaseRow, Row
     from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_queries import SqlQueries
@@ -112,6 +113,10 @@ class SqlStore(Protocol):
 
     def journal(self, *, fsync: Fsync, mask: Callable[[bytes], bytes]) -> SqlJournal:
         """Open the journal of this process for writing; blocks until it is reached."""
+        ...
+
+    def budgets(self, journal: SqlJournal) -> Budgets:
+        """The budgets of the trees of this journal: of this process, or of all workers."""
         ...
 
     def queries(self) -> SqlQueries | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from deputy.core.errors import StorageCorrupt, StorageFull
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from deputy.engine.budget import LocalBudgets
     from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_store import SqlTables
     from deputy.journal.sqlite.connection import Fsync
@@ -53,6 +55,13 @@ class SqliteStore:
         from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
         return SqliteJournal(self.folder, fsync=fsync, mask=mask)
+
+    def budgets(self, journal: SqlJournal) -> LocalBudgets:
+        """The budgets of the trees of this process: a tree stays in one process."""
+        from deputy.engine.budget import LocalBudgets
+        from deputy.journal.nested import read_nested
+
+        return LocalBudgets(partial(read_nested, journal))
 
     def now(self) -> float:
         """The time by the clock that dates its runs."""

@@ -1,0 +1,3 @@
+from tests.support.house import house
+
+__all__ = ["house"]
