@@ -125,7 +125,9 @@ def prune_expired(
 ) -> int:
     """Remove old runs at start-up, except undelivered ones; returns the number of trees removed."""
     home.clear_drafts(store.folder / home.JOURNAL)
-    trees = prune(store, now - kept_seconds, delivered_only=True, worktrees=worktrees)
+    with store.pruning() as is_alone:
+        # Another process that starts at this moment removes the same.
+        trees = prune(store, now - kept_seconds, delivered_only=True, worktrees=worktrees) if is_alone else []
     queries = store.queries()
     if queries is not None:
         with queries:

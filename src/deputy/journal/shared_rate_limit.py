@@ -41,9 +41,13 @@ class JournalRateLimitStore:
 
     def __init__(self, journal: SqlJournal, account: str) -> None:
         self._journal = journal
-        self._scope, self._shift = journal.rate_limit_clock
+        self._scope = journal.rate_limit_scope
         self._key = self._scope + account
         self._joined: float | None = None
+
+    @property
+    def _shift(self) -> float:
+        return self._journal.rate_limit_shift()
 
     def is_calm(self, now: float) -> bool:
         """Whether requests may start, as of this process's last commit."""

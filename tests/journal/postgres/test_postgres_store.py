@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,15 +13,17 @@ from tests.journal.postgres.test_postgres_writer import journal_on
 from tests.support.postgres import emptied_database
 
 from deputy import Deputy
-from deputy.core.errors import Error, NotAdmitted
+from deputy.core.errors import Error, NotAdmitted, UnknownRun
 from deputy.core.events import ToolCallEnded
 from deputy.core.limits import Budget
 from deputy.core.rate_limit import SlotRequest
 from deputy.core.request import Grant
 from deputy.journal.expire import expire_overdue
 from deputy.journal.nested import nested_amounts, reserve
+from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.postgres_store import PostgresStore
-from deputy.journal.retention import pin, prune
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.journal.retention import pin, prune, prune_expired
 from deputy.journal.shared_rate_limit import JournalRateLimitStore
 from deputy.testing.queries_suite import completed, opened
 
@@ -148,3 +151,83 @@ def test_one_error_of_two_processes_is_one_row(tmp_path: Path) -> None:
             return await one.read(lambda queries: [(row.message, row.count) for row in queries.errors(10)])
 
     assert asyncio.run(work(emptied_database())) == [("Full.", 10)]
+
+
+@pytest.mark.rule("store.prune")
+def test_one_process_at_a_time_removes_old_runs(tmp_path: Path) -> None:
+    url = emptied_database()
+    store = PostgresStore(url, tmp_path)
+
+    async def work() -> None:
+        journal = await asyncio.to_thread(PostgresJournal, store.address, tmp_path)
+        async with journal:
+            lease = await journal.begin("sess_1_old000", opened("sess_1_old000"))
+            assert lease is not None
+            await journal.finish(lease, "returned:0", completed("sess_1_old000"))
+            await journal.deliver("sess_1_old000", "me")
+
+    asyncio.run(work())
+    later = store.now() + 3600
+    with store.pruning() as is_alone:
+        assert is_alone
+        assert prune_expired(store, later, 60.0) == 0
+    assert prune_expired(store, later, 60.0) == 1
+
+
+@pytest.mark.rule("store.follow")
+def test_the_states_of_all_changed_runs_are_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PostgresStore(emptied_database(), tmp_path)
+    asked: list[str] = []
+    real = PostgresSession.fetch
+
+    def fetch(session: PostgresSession, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        asked.append(query)
+        return real(session, query, *values)
+
+    async def work() -> None:
+        async with await asyncio.to_thread(PostgresJournal, store.address, tmp_path) as journal:
+            for number in range(20):
+                await journal.begin(f"sess_1_{number:06}", opened(f"sess_1_{number:06}"))
+
+    with store.queries() as queries:
+        cursor = queries.cursor()
+        asyncio.run(work())
+        monkeypatch.setattr(PostgresSession, "fetch", fetch)
+        changes = queries.follow(cursor)
+    assert [state.run for state in changes.runs] == [f"sess_1_{number:06}" for number in range(20)]
+    assert len(asked) == 4
+
+
+@pytest.mark.rule("store.follow")
+def test_a_transaction_that_has_ended_since_a_snapshot_holds_no_follower_back() -> None:
+    address = StoreAddress(emptied_database())
+    with closing(PostgresSession(address)) as busy, closing(PostgresSession(address)) as reader:
+        busy.run("BEGIN; LOCK TABLE events IN ROW EXCLUSIVE MODE; SELECT pg_current_xact_id()")
+        # A later transaction that has ended: the first is within the snapshot.
+        reader.fetch("SELECT pg_current_xact_id()")
+        take = "SELECT s::text, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s"
+        snapshot, end = reader.fetch(take)[0]
+        query = "SELECT id, is_known FROM first_active($1::text::pg_snapshot)"
+        active, is_known = reader.fetch(query, snapshot)[0]
+        busy.run("COMMIT")
+        after = reader.fetch(query, snapshot)[0]
+    assert is_known
+    assert active < end
+    assert after == (end, True)
+
+
+def test_an_id_with_a_zero_byte_is_an_unknown_run(tmp_path: Path) -> None:
+    store = PostgresStore(emptied_database(), tmp_path)
+    with store.queries() as queries:
+        assert queries.state("a\0b") is None
+        assert list(queries.records("a\0b")) == []
+        assert queries.get("a\0b", "requested") is None
+
+    async def work() -> None:
+        async with await asyncio.to_thread(PostgresJournal, store.address, tmp_path) as journal:
+            with pytest.raises(UnknownRun):
+                await journal.acquire("a\0b")
+            with pytest.raises(UnknownRun):
+                await journal.send("a\0b", "answer", "answer:1", b'"x"')
+
+    asyncio.run(work())

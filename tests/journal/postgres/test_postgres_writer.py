@@ -182,7 +182,8 @@ def test_a_sweep_trusts_silence_only_after_its_own_connection_was_healthy(tmp_pa
             await ours.begin(RUN, opened(RUN))
             silence(url, ours)
             (just_connected,) = await theirs.unfinished()
-            theirs._writer._healthy_since -= 3600
+            writer: Any = theirs._writer
+            writer._healthy_since -= 3600
             (healthy,) = await theirs.unfinished()
             return just_connected.is_orphaned, healthy.is_orphaned
 
@@ -272,3 +273,63 @@ def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_repor
         asyncio.run(work())
     finally:
         server.stop("immediate")
+
+
+@pytest.mark.rule("store.away")
+def test_the_first_batch_of_a_process_waits_for_an_earlier_try_that_is_still_under_way() -> None:
+    address = StoreAddress(emptied_database())
+    with closing(PostgresSession(address)) as first, closing(PostgresSession(address)) as second:
+        lock = "SELECT lock_batch('me', 1, '{}')"
+        first.run("BEGIN")
+        assert first.fetch(lock) == [(False,)]
+        first.fetch("SELECT beat('me', 1, 'host', '1')")
+        answers: list[Any] = []
+        again = threading.Thread(target=lambda: answers.extend(second.fetch(lock)))
+        again.start()
+        with closing(PostgresSession(address)) as other:
+            while not answers and not other.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                time.sleep(0.005)
+        first.run("COMMIT")
+        again.join()
+    assert answers == [(True,)]
+
+
+@pytest.mark.rule("store.beat")
+def test_a_machine_that_was_suspended_knows_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.clock_gettime
+    shift = 0.0
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + shift)
+
+    async def work(url: str) -> tuple[float, float, float]:
+        nonlocal shift
+        async with journal_on(url, tmp_path) as journal:
+            before, monotonic = journal.clock.now(), journal.rate_limit_shift()
+            # The monotonic clock has not counted the hour.
+            shift = 3600.0
+            return (
+                journal.clock.now() - before,
+                journal.clock.moment().at - before,
+                journal.rate_limit_shift() - monotonic,
+            )
+
+    assert [round(seconds / 60) for seconds in asyncio.run(work(emptied_database()))] == [60, 60, 60]
+
+
+@pytest.mark.rule("store.beat")
+def test_a_new_connection_sets_the_clock_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_writer, "PostgresSession", LossySession)
+    real = time.clock_gettime
+    shift = 0.0
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + shift)
+
+    async def work(url: str) -> float:
+        nonlocal shift
+        async with journal_on(url, tmp_path) as journal:
+            lease = await journal.begin(RUN, opened(RUN))
+            assert lease is not None
+            shift = -3600.0
+            LossySession.losses[:] = ["commit"]
+            await journal.append(lease, "note:1", Noted(content="one"))
+            return journal.clock.now() - administer(url, "SELECT extract(epoch FROM clock_timestamp())::float8")[0][0]
+
+    assert round(asyncio.run(work(emptied_database())) / 60) == 0

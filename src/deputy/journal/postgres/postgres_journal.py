@@ -57,7 +57,7 @@ class PostgresJournal(SqlJournal):
         )
         super().__init__(writer, folder, clock=writer.clock, mask=mask)
         # All machines share the clock of the database.
-        self.rate_limit_clock = ("", writer.clock.now() - time.monotonic())
+        self.rate_limit_scope = ""
         self._address = address
         self._stale_seconds = stale_seconds
         self._patience_seconds = patience_seconds
@@ -80,6 +80,10 @@ class PostgresJournal(SqlJournal):
             self._listener.terminate()
             self._listener = None
         await super().abandon()
+
+    def rate_limit_shift(self) -> float:
+        """What the clock of the database adds to the monotonic clock."""
+        return self.clock.now() - time.monotonic()
 
     async def changes(self) -> int:
         """A number that changes when a run got a message or ended, or when that may have been missed."""

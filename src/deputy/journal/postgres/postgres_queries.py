@@ -14,8 +14,9 @@ from deputy.journal.process_identity import ProcessIdentity, boot_id, has_ended
 from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from deputy.core.state import State
     from deputy.journal.postgres.store_address import StoreAddress
 
 _HOLDERS = (
@@ -130,7 +131,13 @@ class PostgresQueries(SqlQueries):
                 lacking.append(run)
         return lacking
 
+    def _states_of(self, runs: Collection[str]) -> list[State]:
+        """The states of these runs in one answer, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE run = ANY(?)", list(runs)) if runs else []
+
     def _rows(self, query: str, *values: Any) -> list[Any]:
+        # No text can have a zero byte, and Postgres cannot even look for one; no id has the other sign either.
+        values = tuple(value.replace("\0", "\1") if isinstance(value, str) else value for value in values)
         until = time.monotonic() + self._patience_seconds
         while True:
             try:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+_PRUNE_LOCK = 0x4450545A
+"""The advisory lock of the process that removes old runs."""
+
+
 class PostgresStore:
     """The schema `deputy` of a database."""
 
@@ -77,6 +81,16 @@ class PostgresStore:
         try:
             postgres_schema.check(session)
             yield PostgresBundles(session)
+        finally:
+            session.close()
+
+    @contextmanager
+    def pruning(self) -> Generator[bool]:
+        """Whether no other process removes old runs now; none begins to before this one has ended."""
+        session = self.session()
+        try:
+            # The lock ends with the connection.
+            yield session.fetch("SELECT pg_try_advisory_lock($1)", _PRUNE_LOCK)[0][0]
         finally:
             session.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ class PostgresWriter(GroupWriter):
         self._session: PostgresSession | None = PostgresSession(address, settings)
         try:
             postgres_schema.check(self._session)
-            self.clock = _clock(self._session)
+            self.clock = DatabaseClock(self._session)
         except BaseException:
             self._session.close()
             raise
@@ -183,6 +184,7 @@ class PostgresWriter(GroupWriter):
         if self._session is None:
             self._session = PostgresSession(self._address, self._settings)
             postgres_schema.check(self._session)
+            self.clock.measure(self._session)
         session = self._session
         try:
             done = self._commit_at_once(session, batch, progress, sent)
@@ -284,9 +286,20 @@ def _runs_of(batch: Sequence[Work]) -> list[str]:
     return sorted(named | {value.run for work in batch for value in work.args if isinstance(value, SqlLease)})
 
 
-def _clock(session: PostgresSession) -> Clock:
-    """The clock of the database, which this process continues by its own monotonic clock."""
-    before = time.monotonic()
-    now: float = session.fetch(NOW)[0][0]
-    offset = now - (before + time.monotonic()) / 2
-    return Clock(offset, wall=lambda: time.monotonic() + offset)
+class DatabaseClock(Clock):
+    """The clock of the database, which this process continues by a clock of its own."""
+
+    def __init__(self, session: PostgresSession) -> None:
+        super().__init__(wall=self.now, monotonic=steady)
+        self.measure(session)
+
+    def measure(self, session: PostgresSession) -> None:
+        """Ask the database for the time: with every new connection, since the clocks may have drifted apart."""
+        before = steady()
+        now: float = session.fetch(NOW)[0][0]
+        self._offset = now - (before + steady()) / 2
+
+
+def steady() -> float:
+    """Seconds by a clock of this machine that also counts while the machine is suspended, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()

@@ -100,27 +100,34 @@ CREATE TABLE schema_version (version integer NOT NULL, oldest integer NOT NULL);
 CREATE FUNCTION horizon() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     seen pg_snapshot;
-    low bigint;
-    is_known boolean;
+    first record;
 BEGIN
     FOR tries IN 1..4 LOOP
         seen := pg_current_snapshot();
         IF pg_snapshot_xmin(seen) = pg_snapshot_xmax(seen) THEN
-            EXIT;
+            RETURN pg_snapshot_xmax(seen)::text::bigint;
         END IF;
-        WITH locks AS MATERIALIZED (SELECT locktype, pid, transactionid, relation, database FROM pg_locks WHERE granted),
-        active AS (
-            SELECT x::text::bigint AS id, t.pid, EXISTS (
-                SELECT 1 FROM locks r WHERE r.pid = t.pid AND r.relation = 'deputy.events'::regclass
-                AND r.database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS is_ours
-            FROM pg_snapshot_xip(seen) x LEFT JOIN locks t ON t.locktype = 'transactionid'
-                AND t.transactionid::text::bigint = x::text::bigint % 4294967296)
-        SELECT min(id), bool_and(pid IS NOT NULL) INTO low, is_known FROM active WHERE pid IS NULL OR is_ours;
-        -- An id without a lock has just ended: look again.
-        EXIT WHEN low IS NULL OR is_known;
+        first := first_active(seen);
+        -- An id without a lock has just begun: look again.
+        EXIT WHEN first.is_known;
     END LOOP;
-    RETURN coalesce(low, pg_snapshot_xmax(seen)::text::bigint);
+    RETURN first.id;
 END $$;
+
+-- The first of the active transactions of a snapshot that may write records, or the end of the snapshot; `is_known`:
+-- whether it is ours. One that has ended meanwhile does not count, because its records can be seen from now on.
+CREATE FUNCTION first_active(seen pg_snapshot, OUT id bigint, OUT is_known boolean) LANGUAGE sql AS $$
+    WITH locks AS MATERIALIZED (SELECT locktype, pid, transactionid, relation, database FROM pg_locks WHERE granted),
+    active AS (
+        SELECT x::text::bigint AS id, t.pid, EXISTS (
+            SELECT 1 FROM locks r WHERE r.pid = t.pid AND r.relation = 'deputy.events'::regclass
+            AND r.database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS is_ours
+        FROM pg_snapshot_xip(seen) x LEFT JOIN locks t ON t.locktype = 'transactionid'
+            AND t.transactionid::text::bigint = x::text::bigint % 4294967296
+        WHERE t.pid IS NOT NULL OR pg_xact_status(x) = 'in progress')
+    SELECT coalesce(min(active.id), pg_snapshot_xmax(seen)::text::bigint), coalesce(bool_and(pid IS NOT NULL), true)
+    FROM active WHERE pid IS NULL OR is_ours
+$$;
 
 CREATE FUNCTION first_position() RETURNS bigint LANGUAGE sql AS
     'SELECT pg_current_xact_id()::text::bigint << 20';
@@ -176,6 +183,11 @@ DECLARE
 BEGIN
     LOCK TABLE events IN ROW EXCLUSIVE MODE;
     SELECT batch INTO done FROM owners WHERE owner = me FOR UPDATE;
+    IF NOT FOUND THEN
+        -- Waits for an earlier try of this batch that is still under way.
+        INSERT INTO owners (owner, beat, batch) VALUES (me, clock_timestamp(), 0) ON CONFLICT (owner) DO NOTHING;
+        SELECT batch INTO done FROM owners WHERE owner = me FOR UPDATE;
+    END IF;
     PERFORM 1 FROM leases WHERE run = ANY (names) ORDER BY run FOR UPDATE;
     RETURN coalesce(done = number, false);
 END $$;

@@ -68,8 +68,8 @@ class SqlJournal:
         self.owner = writer.owner
         self._mask = mask
         # The monotonic clock restarts at boot, so rows of an earlier boot have no meaning.
-        self.rate_limit_clock: tuple[str, float] = (f"{self.owner.partition('/')[0]}/", 0.0)
-        """The prefix of rate limits that share a clock, and what that clock adds to the monotonic one."""
+        self.rate_limit_scope = f"{self.owner.partition('/')[0]}/"
+        """The prefix of rate limits that share a clock."""
         self._writer = writer
         self.clock = clock
         self._moment = clock.moment
@@ -265,6 +265,9 @@ class SqlJournal:
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
         """Send a run a message, once per key; False when another message has this key."""
+        if "\0" in run:
+            # No id has one, and Postgres cannot even look for it.
+            raise UnknownRun(run)
         written(QuestionAnswered(topic=topic, body=Raw(body)))
         masked = self._mask(body)
         return await self.transact(lambda tx: tx.send(run, topic, key, masked), run)
@@ -290,6 +293,10 @@ class SqlJournal:
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers, of other processes too."""
         self._writer.show_progress(run, self.clock.now(), body)
+
+    def rate_limit_shift(self) -> float:
+        """What the clock of the rate limits adds to the monotonic one."""
+        return 0.0
 
     @property
     def rate_limits(self) -> dict[str, HeldUntil]:

@@ -31,7 +31,7 @@ from deputy.journal.sql.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -292,8 +292,7 @@ class SqlQueries:
             return Changes(cursor=end, is_reset=True)
         rows = self._rows(_NEW_RECORDS, cursor.record, end.record, limit) if end.record > cursor.record else []
         heads = tuple(RecordHead(*row[1:]) for row in rows)
-        states = [state for run in {head.run for head in heads} if (state := self.state(run)) is not None]
-        runs = tuple(sorted(states, key=_age))
+        runs = tuple(self._states_of({head.run for head in heads}))
         if len(rows) == limit:
             return Changes(cursor=cursor._replace(record=rows[-1][0]), runs=runs, records=heads, has_more=True)
         shown = tuple(ProgressEvent(*row) for row in self._rows(_NEW_PROGRESS, cursor.progress, end.progress, limit))
@@ -326,6 +325,10 @@ class SqlQueries:
         if rows:
             self._damage.note_state(run)
         return whole_number(self._rows("SELECT max(seq) FROM events WHERE run = ?", run)[0][0], 0)
+
+    def _states_of(self, runs: Collection[str]) -> list[State]:
+        """The states of these runs, oldest first."""
+        return sorted((state for run in runs if (state := self.state(run)) is not None), key=_age)
 
     def _states(self, query: str, *values: Any) -> list[State]:
         states = (self._state(run, row) for run, *row in self._rows(query, *values))

@@ -135,6 +135,10 @@ class SqlStore(Protocol):
         """Open it for writing."""
         ...
 
+    def pruning(self) -> AbstractContextManager[bool]:
+        """Whether this process may remove old runs now: on a shared store one process at a time does."""
+        ...
+
     def make_room(self, do: Callable[[SqlTables | None], None]) -> None:
         """On a full disk: free what can be freed beside the journal, while no other process can resume a run.
 

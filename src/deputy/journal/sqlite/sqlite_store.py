@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +18,7 @@ from deputy.journal.sqlite.sqlite_tables import SqliteTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from deputy.engine.budget import LocalBudgets
@@ -75,6 +76,10 @@ class SqliteStore:
             yield SqliteStoreWriter(connection, self.path)
         finally:
             connection.close()
+
+    def pruning(self) -> AbstractContextManager[bool]:
+        """Yes: each removal is a transaction of its own."""
+        return nullcontext(enter_result=True)
 
     def make_room(self, do: Callable[[SqlTables | None], None]) -> None:
         """Run a function while no other process can resume a run, then empty the log."""
