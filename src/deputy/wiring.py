@@ -25,6 +25,7 @@ from deputy.engine.services import Services
 from deputy.engine.timeouts import SharedTimer
 from deputy.engine.worktree import keep_worktree
 from deputy.journal import home, transcript
+from deputy.journal.batched_calls import BatchedCalls
 from deputy.journal.retention import prune_expired
 from deputy.journal.shared_rate_limit import JournalRateLimitStore
 from deputy.processes.ancestry import HOME_VARIABLE
@@ -74,15 +75,18 @@ class WorkspaceFiles:
         self._redactor = redactor
         # Children mostly have the same grant, and resolving a path costs a system call per part.
         self._opened = lru_cache(_GRANTS)(self._open)
+        self._scratchpads: BatchedCalls[Path, None] = BatchedCalls(
+            lambda paths: asyncio.get_running_loop().run_in_executor(None, transcript.begin_scratchpads, paths)
+        )
 
     async def begin_scratchpad(self, label: str, session_id: str) -> str:
         """The path of a subagent's notes; the file exists from the start."""
-        path = str(transcript.scratchpad_path(self._folder, label, session_id))
+        path = transcript.scratchpad_path(self._folder, label, session_id, self._redactor)
         # A label that looks like the start of a secret would redact the id behind it.
-        is_clean = self._redactor.redact(path) == path
-        path = path if is_clean else str(transcript.scratchpad_path(self._folder, "", session_id))
-        await asyncio.to_thread(transcript.begin_scratchpad, Path(path))
-        return path
+        if self._redactor.redact(str(path)) != str(path):
+            path = transcript.scratchpad_path(self._folder, "", session_id, self._redactor)
+        await self._scratchpads.ask(path)
+        return str(path)
 
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""

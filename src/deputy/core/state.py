@@ -148,7 +148,7 @@ def apply(state: State, record: events.Record) -> State:
     return structs.replace(state, seq=record.seq, last_at=last_at, last_clock=last_clock, **fields)
 
 
-def replay(records: list[events.Record], state: State | None = None) -> State:
+def replay(records: Iterable[events.Record], state: State | None = None) -> State:
     """The state after these records."""
     state = State() if state is None else state
     for record in records:

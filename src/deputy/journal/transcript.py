@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import UNSET, Raw, Struct, json
 
+from deputy.core.errors import StorageError
 from deputy.core.events import (
     ANSWER,
     Event,
@@ -32,10 +33,11 @@ from deputy.journal import home
 from deputy.processes.outgoing import outgoing_json, outgoing_text, process_redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from deputy.core.events import Record
+    from deputy.core.redaction import Redactor
     from deputy.engine.ports.queries import Queries
 
 FOLDER = "subagent"
@@ -273,22 +275,32 @@ def _fenced(text: str, language: str = "") -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def transcript_path(folder: Path, label: str, run: str) -> Path:
+def transcript_path(folder: Path, label: str, run: str, redactor: Redactor | None = None) -> Path:
     """The path of a subagent's transcript; label and id are made safe."""
-    return folder.joinpath(FOLDER, f"{shown_label(label)}-{safe_id(run)}.transcript.json")
+    return folder.joinpath(FOLDER, f"{shown_label(label, redactor)}-{safe_id(run)}.transcript.json")
 
 
-def scratchpad_path(folder: Path, label: str, run: str) -> Path:
+def scratchpad_path(folder: Path, label: str, run: str, redactor: Redactor | None = None) -> Path:
     """The path of a subagent's notes."""
-    return folder.joinpath(FOLDER, f"subagent-{shown_label(label)}-{safe_id(run)}.scratch.md")
+    return folder.joinpath(FOLDER, f"subagent-{shown_label(label, redactor)}-{safe_id(run)}.scratch.md")
 
 
-def write_transcript(folder: Path, transcript: Transcript) -> Path:
+def write_transcript(folder: Path, transcript: Transcript) -> None:
     """Write a transcript file."""
-    path = transcript_path(folder, transcript.label, transcript.session_id)
+    write_file(*file_of(folder, transcript))
+
+
+def file_of(folder: Path, transcript: Transcript) -> tuple[Path, bytes]:
+    """The path and the content of a transcript file."""
+    redactor = process_redactor()
+    path = transcript_path(folder, transcript.label, transcript.session_id, redactor)
+    return path, outgoing_json(transcript, indent=2, redactor=redactor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a transcript file whose content is known."""
     home.make_directory(path.parent)
-    home.write_whole(path, outgoing_json(transcript, indent=2))
-    return path
+    home.write_whole(path, content)
 
 
 def of_ended(queries: Queries, run: str) -> Transcript | None:
@@ -299,13 +311,21 @@ def of_ended(queries: Queries, run: str) -> Transcript | None:
     return transcribe(queries.records(run), state)
 
 
-def begin_scratchpad(path: Path) -> None:
-    """Make an empty scratchpad, unless it exists."""
-    home.make_directory(path.parent)
+def begin_scratchpads(paths: Sequence[Path]) -> list[BaseException | None]:
+    """Make empty scratchpads, unless they exist; the answer to each is nothing, or its error."""
+    return [_begin_scratchpad(path) for path in paths]
+
+
+def _begin_scratchpad(path: Path) -> StorageError | None:
     try:
-        os.close(home.open_own(path, os.O_APPEND))
-    except OSError as error:
-        home.explain(path, error)
+        home.make_directory(path.parent)
+        try:
+            os.close(home.open_own(path, os.O_APPEND))
+        except OSError as error:
+            home.explain(path, error)
+    except StorageError as error:
+        return error
+    return None
 
 
 def add_note(path: Path, content: str) -> None:
@@ -321,9 +341,9 @@ def files_of(folder: Path, run: str) -> list[Path]:
     return [path for end in (".transcript.json*", ".scratch.md") for path in there.glob(f"*-{name}{end}")]
 
 
-def shown_label(label: str) -> str:
+def shown_label(label: str, redactor: Redactor | None = None) -> str:
     """A label as part of a file's name, without secrets."""
-    return safe_label(process_redactor().redact(label))
+    return safe_label((redactor or process_redactor()).redact(label))
 
 
 def safe_label(label: str) -> str:

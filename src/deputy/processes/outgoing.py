@@ -88,7 +88,7 @@ def outgoing_text(text: str) -> str:
     return process_redactor().redact(plain(text))
 
 
-def outgoing_json(value: Any, *, indent: int = 0) -> bytes:
+def outgoing_json(value: Any, *, indent: int = 0, redactor: Redactor | None = None) -> bytes:
     """A value as JSON without secrets and invisible characters."""
-    data = process_redactor().redact_json(json.encode(value))
+    data = (redactor or process_redactor()).redact_json(json.encode(value))
     return visible_json_of(json.format(data, indent=indent) if indent else data)

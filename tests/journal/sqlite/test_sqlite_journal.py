@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,6 @@ from deputy.core.errors import (
     LeaseHeld,
     LeaseLost,
     StorageBusy,
-    StorageCorrupt,
     StorageFailed,
     UnknownRun,
     UsageError,
@@ -26,6 +25,7 @@ from deputy.core.events import (
     Moment,
     Noted,
     QuestionAnswered,
+    Record,
     Requested,
     Returned,
     RunOpened,
@@ -34,9 +34,9 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.core.state import State, replay
+from deputy.core.state import replay
 from deputy.journal.process_identity import this_process
-from deputy.journal.sql.sql_journal import BatchedReads
+from deputy.journal.sql.transaction import SqlLease
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
@@ -81,7 +81,7 @@ def test_what_was_awaited_is_there_for_the_next_process(home: Path, fsync: str) 
     reader = SqliteQueries.open(home)
     assert reader is not None
     with reader:
-        records = list(reader.records(RUN))
+        records = [record for record in reader.records(RUN) if isinstance(record, Record)]
         assert [record.key for record in records] == ["requested", *(f"note {number}" for number in range(5))]
         assert reader.state(RUN) == replay(records)
         assert reader.fold(RUN) == reader.state(RUN)
@@ -161,7 +161,7 @@ def test_many_appenders_share_a_commit(home: Path) -> None:
         leases = [await journal.begin(run, RunOpened(lineage=Lineage.root(run))) for run in runs]
         before = await journal.changes()
 
-        async def appender(lease: object) -> None:
+        async def appender(lease: SqlLease) -> None:
             for number in range(10):
                 await journal.append(lease, f"note {number}", Noted(content=""))
 
@@ -176,7 +176,7 @@ def test_many_appenders_share_a_commit(home: Path) -> None:
         async with asyncio.TaskGroup() as group:
             counting = group.create_task(count())
             async with asyncio.TaskGroup() as appenders:
-                for lease in leases:
+                for lease in filter(None, leases):
                     appenders.create_task(appender(lease))
             counting.cancel()
         assert 1 <= commits <= 40
@@ -321,6 +321,8 @@ def test_one_lost_lease_does_not_stop_the_others_of_its_group(home: Path) -> Non
             await mine.begin(RUN, OPENED),
             await mine.begin("sess_2_b", RunOpened(lineage=Lineage.root("sess_2_b"))),
         )
+        assert lost is not None
+        assert kept is not None
         async with SqliteJournal(home) as theirs:
             await theirs.acquire(RUN)
         leases = (lost, kept, lost, kept)
@@ -328,6 +330,7 @@ def test_one_lost_lease_does_not_stop_the_others_of_its_group(home: Path) -> Non
             *(mine.append(lease, "x", Noted(content="")) for lease in leases), return_exceptions=True
         )
         assert isinstance(output[0], LeaseLost)
+        assert isinstance(output[1], Record)
         assert output[1].seq == 2
 
     on_journal(use, home, **dead_owner())
@@ -512,88 +515,3 @@ def test_an_id_that_no_run_could_have_is_refused(home: Path, run: str) -> None:
             await journal.begin(run, OPENED)
 
     on_journal(use, home)
-
-
-# --- batched reads ----------------------------------------------------------------------------------------------------
-
-
-Found = State | BaseException | None
-
-
-class Lookup:
-    """Answers from a table, and remembers what it was asked for together."""
-
-    def __init__(self, **known: Found) -> None:
-        self.known = known
-        self.looks: list[list[str]] = []
-
-    def look(self, runs: Sequence[str]) -> asyncio.Future[list[Found]]:
-        self.looks.append(list(runs))
-        done: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
-        done.set_result([self.known.get(run) for run in runs])
-        return done
-
-
-async def ask_all(together: BatchedReads, *runs: str) -> list[object]:
-    return await asyncio.gather(*(together.ask(run) for run in runs), return_exceptions=True)
-
-
-def test_requests_in_one_tick_share_a_look_and_later_ones_get_a_new_one():
-    async def main() -> None:
-        lookup = Lookup(a=State(run="a"), b=State(run="b"))
-        together = BatchedReads(lookup.look)
-        assert await ask_all(together, "a", "b", "c") == [State(run="a"), State(run="b"), None]
-        assert await together.ask("b") == State(run="b")
-        assert lookup.looks == [["a", "b", "c"], ["b"]]
-
-    asyncio.run(main())
-
-
-def test_a_run_that_cannot_be_read_is_no_trouble_of_those_asked_for_beside_it():
-    async def main() -> None:
-        damage = StorageCorrupt("journal", "a page is gone")
-        together = BatchedReads(Lookup(a=damage, b=State(run="b")).look)
-        assert await ask_all(together, "a", "b") == [damage, State(run="b")]
-
-    asyncio.run(main())
-
-
-def test_a_cancelled_wait_does_not_keep_others_from_their_answers():
-    async def main() -> None:
-        together = BatchedReads(Lookup(b=State(run="b")).look)
-        left, stayed = together.ask("a"), together.ask("b")
-        left.cancel()
-        assert await stayed == State(run="b")
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        StorageFailed("journal", "this process has closed it", "Open it again."),
-        RuntimeError("can't start new thread"),
-    ],
-    ids=["closed", "no thread"],
-)
-def test_a_look_that_is_refused_is_an_answer_to_everybody(trouble: Exception):
-    def refuse(_: Sequence[str]) -> asyncio.Future[list[Found]]:
-        raise trouble
-
-    async def main() -> None:
-        assert await ask_all(BatchedReads(refuse), "a", "b") == [trouble] * 2
-
-    asyncio.run(main())
-
-
-def test_a_look_that_fails_as_a_whole_fails_for_everybody():
-    def broken(_: Sequence[str]) -> asyncio.Future[list[Found]]:
-        done: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
-        done.set_exception(LookupError("no such thing"))
-        return done
-
-    async def main() -> None:
-        with pytest.raises(LookupError):
-            await BatchedReads(broken).ask("a")
-
-    asyncio.run(main())

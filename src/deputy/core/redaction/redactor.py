@@ -10,7 +10,7 @@ from deputy.core.foreign_text import is_visible, unsplit
 from deputy.core.redaction.forms import is_shown, scheme_end
 from deputy.core.redaction.known import KnownValues
 from deputy.core.redaction.names import is_secret_name
-from deputy.core.redaction.scan import MARK, RedactingStream, may_hold_secret
+from deputy.core.redaction.scan import EACH, MARK, RedactingStream, may_hold_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ class Redactor:
         return any(self._is_suspect(one) for one in {text, unsplit(text)})
 
     def _is_suspect(self, text: str) -> bool:
-        self._scanned += len(text)
+        self._scanned += len(text) + EACH
         return may_hold_secret(text, scanned=self._scanned) or bool(self._known.spans(text))
 
     def redact_value(self, value: Any) -> Any:

@@ -25,12 +25,12 @@ LOOK_AHEAD = 768
 """How much text after a trigger decides what it starts; a stream holds back no more than this and one word."""
 _MOST_UNSEEN = 64
 """How many invisible characters are kept at one place."""
-_FEW = 4 * 1024
-"""Up to so many characters literals are searched one by one: a pattern of all takes longer to compile."""
+_FEW = 32 * 1024
+"""Up to so many characters literals are searched one by one; then it is worth loading an engine that is faster."""
+EACH = 128
+"""What a text counts besides its characters: each literal is searched once more."""
 _SHORT = 512
-"""The same, in one text."""
-_MANY = 256 * 1024
-"""After so many characters it is worth loading an engine that finds triggers twenty times faster."""
+"""Up to so many characters every trigger of a text is searched so; each search reads the rest of it again."""
 _LONGEST_TRIGGER = 64
 """A trigger and the part of its key before it; neither contains a space."""
 
@@ -73,7 +73,7 @@ class RedactingStream:
     def feed(self, chunk: str, *, final: bool = False) -> str:
         """The redacted text that can be shown after this chunk."""
         text = self._text = self._text + self._seen(chunk, final)
-        self._scanned += len(chunk)
+        self._scanned += len(chunk) + EACH
         known = sorted(self._known.spans(text, self._known_to), reverse=True)
         text = _masked(text, reversed(known)) if known else text
         folded = fold(text)
@@ -81,7 +81,7 @@ class RedactingStream:
         at = look_from = self._at
         safe = len(text) if final else len(text) - LOOK_AHEAD
         shown: list[str] = []
-        is_clean = self._scanned > _MANY and not may_hold_secret(text[at:], scanned=self._scanned)
+        is_clean = _is_worth_loading(self._scanned) and not may_hold_secret(text[at:], scanned=self._scanned)
         trigger: int | None = None if is_clean else -1
         while True:
             if self._value:
@@ -176,9 +176,15 @@ def _masked(text: str, known: Iterable[tuple[int, int]]) -> str:
 def may_hold_secret(text: str, *, scanned: int = 0) -> bool:
     """Whether a text has a trigger; `scanned` is how many characters were read before and with it."""
     folded = fold(text)
-    if scanned > _MANY and text.isascii():
+    if not _is_worth_loading(scanned):
+        return _first_trigger(folded, 0) is not None
+    if text.isascii():
         return _loaded_triggers().is_valid(folded)
     return _next_trigger(folded, 0, scanned) is not None
+
+
+def _is_worth_loading(scanned: int) -> bool:
+    return scanned > _FEW or bool(_loaded_triggers.cache_info().currsize)
 
 
 def fold(text: str) -> str:
@@ -222,10 +228,8 @@ def _word_start(text: str, end: int, least: int) -> int:
 
 def _next_trigger(folded: str, least: int, scanned: int) -> int | None:
     """The start of the next trigger in a lower-case text."""
-    if scanned <= _FEW and len(folded) - least <= _SHORT:
-        starts = [at for literal in _literals() if (at := folded.find(literal, least)) >= 0]
-        starts += [found.start() for pattern in _patterns() if (found := compiled(pattern).search(folded, least))]
-        return min(starts, default=None)
+    if len(folded) - least <= _SHORT and not _is_worth_loading(scanned):
+        return _first_trigger(folded, least)
     at = least
     while hint := _hints().search(folded, at):
         at = hint.start() + 1
@@ -233,6 +237,13 @@ def _next_trigger(folded: str, least: int, scanned: int) -> int | None:
         if near is not None:
             return near.start()
     return None
+
+
+def _first_trigger(folded: str, least: int) -> int | None:
+    """The same without a pattern of all triggers, which takes longer to compile than a short text to read."""
+    starts = [at for literal in _literals() if (at := folded.find(literal, least)) >= 0]
+    starts += [found.start() for pattern in _patterns() if (found := compiled(pattern).search(folded, least))]
+    return min(starts, default=None)
 
 
 @cache

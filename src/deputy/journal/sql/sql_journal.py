@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw
@@ -17,6 +16,7 @@ from deputy.core.events import Adopted, QuestionAnswered, decode, encode, writte
 from deputy.engine.ports import Writing
 from deputy.engine.ports.queries import DamagedRecord, ErrorContext
 from deputy.journal import error_log, expire, registry, retention, transcript
+from deputy.journal.batched_calls import BatchedCalls
 from deputy.journal.sql.group_writer import CLOSE_SECONDS, bounded_wait
 from deputy.journal.sql.transaction import Transaction
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from deputy.journal.sql.sql_queries import SqlQueries
     from deputy.journal.sql.transaction import SqlLease
 
-    Found = State | BaseException | None
-    Asked = tuple[str, asyncio.Future[State | None]]
     T = TypeVar("T")
     E = TypeVar("E", bound=Event)
 
@@ -82,7 +80,7 @@ class SqlJournal:
         self._transcribing: set[asyncio.Future[None]] = set()
         self._transcribing_soon: asyncio.TimerHandle | None = None
         self._ended_at = 0.0
-        self._states = BatchedReads(self._look_up)
+        self._states: BatchedCalls[str, State | None] = BatchedCalls(self._look_up)
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -245,11 +243,12 @@ class SqlJournal:
 
     def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            # Reading needs the GIL, so one thread reads at a time; writing mostly waits for the disk.
+            # Composing needs the GIL, so one thread composes at a time; writing mostly waits for the disk.
             with self._composing:
                 made = self._read(lambda queries: transcript.of_ended(queries, run))
-            if made is not None:
-                transcript.write_transcript(self.folder, made)
+                file = None if made is None else transcript.file_of(self.folder, made)
+            if file is not None:
+                transcript.write_file(*file)
         except StorageError as error:
             noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.remedy)
             loop.call_soon_threadsafe(self._log_soon, run, noted)
@@ -401,42 +400,3 @@ def _check_id(run: str) -> None:
     # Ids are only compared, but must be printable and short.
     if not run or len(run) > _ID_LENGTH or not run.isprintable():
         raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")
-
-
-class BatchedReads:
-    """Collects the runs asked for in one tick and reads them together."""
-
-    def __init__(self, read: Callable[[Sequence[str]], asyncio.Future[list[Found]]]) -> None:
-        self._read = read
-        self._asked: list[Asked] = []
-
-    def ask(self, run: str) -> asyncio.Future[State | None]:
-        """The state of a run."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[State | None] = loop.create_future()
-        if not self._asked:
-            loop.call_soon(self._ask)
-        self._asked.append((run, answer))
-        return answer
-
-    def _ask(self) -> None:
-        asked, self._asked = self._asked, []
-        try:
-            self._read([run for run, _ in asked]).add_done_callback(partial(_answer, asked))
-        except Exception as error:  # noqa: BLE001  the callers get it; else they would wait for ever
-            _resolve_all(asked, [error] * len(asked))
-
-
-def _answer(asked: Sequence[Asked], looked: asyncio.Future[list[Found]]) -> None:
-    error = asyncio.CancelledError() if looked.cancelled() else looked.exception()
-    _resolve_all(asked, looked.result() if error is None else [error] * len(asked))
-
-
-def _resolve_all(asked: Sequence[Asked], found: Sequence[Found]) -> None:
-    for (_, answer), state in zip(asked, found, strict=True):
-        if answer.done():
-            continue
-        if isinstance(state, BaseException):
-            answer.set_exception(state)
-        else:
-            answer.set_result(state)
