@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import json
@@ -10,7 +11,7 @@ from msgspec import json
 from deputy.core.errors import UnknownRun
 from deputy.core.events import CANCEL
 from deputy.engine.ports import L
-from deputy.engine.recover import has_time_below, seconds_late
+from deputy.engine.recover import RunStatus, has_time_below, overdue, seconds_late
 from deputy.runtime.finalize import storage_trouble
 
 if TYPE_CHECKING:
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from deputy.core.state import State
     from deputy.engine.ports import Journal
+    from deputy.runtime.active_run import ActiveRun
     from deputy.runtime.supervisor import RunSupervisor
 
 GRACE_SECONDS = 0.5
 """The time that a run of this process gets to end by itself at its deadline."""
 _CALLER_STOPPED = "its caller was cancelled"
+_MOST_ENDED = 1024
+"""How many deadlines of ended runs are kept at least."""
 
 
 class Canceller(Generic[L]):
@@ -31,6 +35,8 @@ class Canceller(Generic[L]):
     def __init__(self, supervisor: RunSupervisor[L], journal: Journal[L]) -> None:
         self._supervisor = supervisor
         self._journal = journal
+        self._deadlines: list[tuple[float, str]] = []
+        """A heap of the deadlines of active runs, and of some that have ended."""
 
     async def stop_tree(self, run: str, reason: str) -> None:
         """Cancel a run and its descendants."""
@@ -97,12 +103,45 @@ class Canceller(Generic[L]):
 
     # --- time is up ---------------------------------------------------------------------------------------------------
 
+    def watch_deadline(self, work: ActiveRun[L]) -> None:
+        """Let `stop_late` look at a run from its deadline on; while it is active, its deadline only moves to later."""
+        deadline = _deadline(work)
+        if deadline is not None:
+            heappush(self._deadlines, (deadline, work.lease.run))
+        if len(self._deadlines) > _MOST_ENDED + 2 * len(self._supervisor.work):
+            # Most of them are of runs that have ended.
+            active = self._supervisor.work.items()
+            self._deadlines = [(end, run) for run, one in active if (end := _deadline(one)) is not None]
+            heapify(self._deadlines)
+
     async def stop_late(self) -> None:
         """Stop runs of this process that did not end by themselves at their deadline."""
         now = self._supervisor.world.now() - GRACE_SECONDS
-        for work in [work for work in self._supervisor.work.values() if seconds_late(work.lease.state, now)]:
-            if not work.is_late and await self.is_late(work.lease.state, now):
+        passed: list[str] = []
+        while self._deadlines and self._deadlines[0][0] < now:
+            passed.append(heappop(self._deadlines)[1])
+        late: list[ActiveRun[L]] = []
+        for run in passed:
+            work = self._supervisor.work.get(run)
+            if work is None or work.is_late:
+                continue
+            # Until it has ended it is looked at again: next time, or at its later deadline.
+            heappush(self._deadlines, (max(_deadline(work) or now, now), run))
+            if seconds_late(work.lease.state, now):
+                late.append(work)
+        for work in late:
+            if await self.is_late(work.lease.state, now):
                 work.end_late()
+
+    async def end_overdue(self, statuses: Sequence[RunStatus]) -> list[str]:
+        """End the overdue ones of these runs, which are not active here; returns those that were ended."""
+        now = self._supervisor.world.now()
+        if not any(seconds_late(status.state, now) for status in statuses):
+            return []
+        # A run is excused by a descendant that is active here and has time.
+        active = [RunStatus(state=work.lease.state, is_orphaned=False) for work in self._supervisor.work.values()]
+        late = overdue((*statuses, *active), now)
+        return await self.end_late([state for state in late if state.run not in self._supervisor.work])
 
     async def end_late(self, states: Iterable[State]) -> list[str]:
         """End overdue runs of any process; returns those that were not active here."""
@@ -119,6 +158,11 @@ class Canceller(Generic[L]):
     async def is_late(self, state: State, now: float) -> bool:
         """Whether a run is past its deadline and no descendant has time left."""
         return bool(seconds_late(state, now)) and not has_time_below(await self._journal.descendants(state.run), now)
+
+
+def _deadline(work: ActiveRun[Any]) -> float | None:
+    lineage = work.lease.state.lineage
+    return None if lineage is None else lineage.deadline
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -14,7 +14,7 @@ from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.core.events import NO_CHANGES
 from deputy.core.state import answer_key
 from deputy.engine.ports import L
-from deputy.engine.recover import OrphanedRun, Overdue, find, overdue, unanswered
+from deputy.engine.recover import OrphanedRun, Overdue, find, unanswered
 from deputy.runtime.finalize import keep_no_worktree
 from deputy.runtime.observation import Observation
 from deputy.runtime.supervisor import RunSupervisor, no_cleanup
@@ -226,7 +226,7 @@ class LocalEngine(Generic[L]):
 
     async def adopt(self, wants: Callable[[State], bool] = lambda _: True) -> Sequence[str]:
         """Resume every wanted orphaned run, with its descendants; returns the resumed ids."""
-        statuses = await self._journal.unfinished()
+        statuses = await self._journal.unfinished(frozenset(self._supervisor.work))
         found = find(statuses, self._world.now())
         left = {finding.state.run: finding.state for finding in found if isinstance(finding, OrphanedRun | Overdue)}
         # Runs with a storage error are ours until the journal accepts them again.
@@ -241,8 +241,9 @@ class LocalEngine(Generic[L]):
 
         Other orphaned runs wait for an explicit resume or `serve`: continuing them costs money.
         """
-        statuses = await self._journal.unfinished()
-        ended = await self._supervisor.stopping.end_late(overdue(statuses, self._world.now()))
+        # Active runs are stopped by `stop_late`.
+        statuses = await self._journal.unfinished(frozenset(self._supervisor.work))
+        ended = await self._supervisor.stopping.end_overdue(statuses)
         for state in unanswered(statuses, self._world.now()):
             await self._refuse(state)
         for status in statuses:

@@ -105,6 +105,7 @@ class RunSupervisor(Generic[L]):
             self.observation.run_started(lease.state, start, is_resumed=bool(history))
         work = ActiveRun(DurableRunContext(self, self._journal, lease, history), lease)
         self.work[lease.run] = work
+        self.stopping.watch_deadline(work)
         work.is_cancelled = lease.run in self._unwanted
         work.is_late = is_late
         self.endings.forget_trouble(lease.run)

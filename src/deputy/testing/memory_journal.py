@@ -341,13 +341,14 @@ class MemoryJournal:
         """Which of these are runs."""
         return await self._read(lambda: self._disk.records.keys() & set(runs))
 
-    async def unfinished(self) -> Sequence[RunStatus]:
-        """The runs that are live or undelivered."""
+    async def unfinished(self, active: Collection[str] = ()) -> Sequence[RunStatus]:
+        """The runs that are live or undelivered, without the active runs of this process."""
         return await self._read(
             lambda: [
                 RunStatus(state=state, is_orphaned=self._is_orphaned(state.run))
                 for state in self._disk.states()
-                if state.is_live or not state.is_delivered
+                if (state.is_live or not state.is_delivered)
+                and not (state.run in active and self._disk.leases.get(state.run, (None, 0))[0] == self._owner)
             ]
         )
 

@@ -155,6 +155,18 @@ def test_what_is_appended_later_is_never_durable_before(home: Path) -> None:
     on_journal(use, home)
 
 
+def test_active_runs_are_left_out_of_the_unfinished_ones_while_this_process_holds_them(home: Path) -> None:
+    async def use(mine: SqliteJournal) -> None:
+        for run in ("sess_1_a", "sess_2_b", "sess_3_c"):
+            await mine.begin(run, RunOpened(lineage=Lineage.root(run)))
+        async with SqliteJournal(home) as theirs:
+            await theirs.acquire("sess_2_b")
+            found = await mine.unfinished({"sess_1_a", "sess_2_b"})
+            assert [(one.state.run, one.is_orphaned) for one in found] == [("sess_2_b", False), ("sess_3_c", True)]
+
+    on_journal(use, home, **dead_owner())
+
+
 def test_many_appenders_share_a_commit(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         runs = [f"sess_{number}_aaaaaa" for number in range(32)]

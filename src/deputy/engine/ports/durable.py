@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, TypeVarTuple, overload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from msgspec import Raw
 
@@ -386,8 +386,11 @@ class Journal(Protocol[L]):
         """The ids among these that exist."""
         ...
 
-    async def unfinished(self) -> Sequence[RunStatus]:
-        """The runs that have not ended or were not delivered, and whether they are orphaned."""
+    async def unfinished(self, active: Collection[str] = ()) -> Sequence[RunStatus]:
+        """The runs that have not ended or were not delivered, and whether they are orphaned.
+
+        Runs among `active` are left out while this process holds their lease.
+        """
         ...
 
     async def descendants(self, run: str) -> Sequence[State]:

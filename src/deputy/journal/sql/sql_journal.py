@@ -21,7 +21,7 @@ from deputy.journal.sql.group_writer import CLOSE_SECONDS, bounded_wait
 from deputy.journal.sql.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -327,9 +327,14 @@ class SqlJournal:
         """Which of these are runs."""
         return await self.read(lambda queries: {run for run in runs if queries.knows(run)})
 
-    async def unfinished(self) -> Sequence[RunStatus]:
-        """The runs that are live or undelivered, and whether a process holds them."""
-        return await self.read(lambda queries: registry.statuses(queries, queries.unsettled()))
+    async def unfinished(self, active: Collection[str] = ()) -> Sequence[RunStatus]:
+        """The runs that are live or undelivered, and whether a process holds them; no `active` run of this process."""
+
+        def find(queries: SqlQueries) -> list[RunStatus]:
+            states = queries.unsettled_besides(active, self.owner) if active else queries.unsettled()
+            return registry.statuses(queries, states) if states else []
+
+        return await self.read(find)
 
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, oldest first."""

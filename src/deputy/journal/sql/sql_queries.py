@@ -159,6 +159,14 @@ class SqlQueries:
         """The runs that are live or undelivered, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE NOT is_settled")
 
+    def unsettled_besides(self, active: Collection[str], owner: str) -> list[State]:
+        """The same without the active runs of this owner, whose states are not read."""
+        rows = self._rows(
+            "SELECT runs.run, leases.owner FROM runs LEFT JOIN leases ON leases.run = runs.run WHERE NOT is_settled"
+        )
+        others = (self.state(run) for run, holder in rows if holder != owner or run not in active)
+        return sorted((state for state in others if state is not None), key=_age)
+
     def nested(self, root: str) -> list[tuple[str, str, bytes]]:
         """The nested runs of a tree: id, the run that started it, and its reservation."""
         return list(self._rows("SELECT id, above, body FROM nested WHERE root = ?", root))
