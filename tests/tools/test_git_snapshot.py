@@ -175,7 +175,8 @@ def test_submodules_and_nested_repositories_are_named_and_left_out(
     shutil.copytree(other, repository / "nested")
     mark = tmp_path / "ran"
     git(repository / "module", "config", "core.fsmonitor", f"touch {mark}; false")
-    write(repository, {"module/c.txt": "changed\n"})
+    git(repository / "module", "config", "filter.own.clean", f"touch {mark}; cat")
+    write(repository, {"module/.gitattributes": "* filter=own\n", "module/c.txt": "THIRD\n"})
     sent = asyncio.run(submitter.workspaces.send(str(repository)))
     assert (sent.left_out, mark.exists()) == (("module", "nested/"), False)
     found = content(worker.open(sent.snapshot))

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import json, structs
 from tests.support.workspace_machine import RUN, Machine, content, git, stored_bytes, write
 
 from deputy.core.errors import WorkspaceError
@@ -143,6 +144,25 @@ def test_a_branch_that_cannot_be_fetched_says_why_and_changes_nothing(
     with pytest.raises(WorkspaceError, match=r"a branch with this name has other commits here. Rename yours"):
         submitter.bring(branch, snapshot, repository)
     assert git(repository, "log", "-1", "--format=%s", branch) == "Mine\n"
+
+
+@pytest.mark.rule("workspace.hostile")
+def test_a_worker_cannot_move_a_branch_of_the_user(
+    submitter: Machine, worker: Machine, repository: Path, store: PostgresStore
+):
+    snapshot = submitter.send(repository)
+    branch = worker.work(snapshot, {"a.txt": "by the worker\n"})
+    with store.bundles() as bundles:
+        stored = bundles.of_branch(branch)
+        assert stored is not None
+        session = store.session()
+        body = json.encode(structs.replace(stored, branch="main"))
+        session.fetch("UPDATE bundles SET branch = 'main', body = $1 WHERE branch = $2", body, branch)
+        session.close()
+    before = git(repository, "rev-parse", "main")
+    with pytest.raises(WorkspaceError, match=r"has no branch main"):
+        submitter.bring("main", snapshot, repository)
+    assert git(repository, "rev-parse", "main") == before
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

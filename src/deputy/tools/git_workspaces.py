@@ -27,6 +27,7 @@ from deputy.tools.git_snapshot import (
     quoted_path,
     take_tree,
 )
+from deputy.tools.git_worktrees import OWN_BRANCHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -277,7 +278,8 @@ class GitWorkspaces:
     def bring_now(self, branch: str, snapshot: Snapshot, root: str, stop: StopSignal) -> str:
         """Make a stored branch of work a branch of a repository."""
         with explained(_BRINGING, self._home), self._store.bundles() as bundles:
-            found = bundles.of_branch(branch)
+            # The name is of a worker: it must not move a branch of the user.
+            found = bundles.of_branch(branch) if branch.startswith(OWN_BRANCHES) else None
             if found is None or not is_commit(snapshot.commit):
                 raise WorkspaceError(
                     f"The store {self._store.location} has no branch {branch}",

@@ -21,6 +21,8 @@ from deputy.tools.tool_text import one_line, safe_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+OWN_BRANCHES = "deputy/"
+"""The beginning of the names of all branches that runs make."""
 _LABEL_LENGTH = 32
 _TITLE_LENGTH = 200
 _MOST_CHANGED = 1000
@@ -277,7 +279,7 @@ def branch_name(label: str, run: str) -> str:
     """The branch of a run: a name that git accepts, for any label."""
     safe = safe_name(label[:_LABEL_LENGTH], "-").strip("-_")
     unique = safe_name(run.removeprefix("sess_"), "-")[:64]
-    return f"deputy/{safe or 'task'}-{unique}"
+    return f"{OWN_BRANCHES}{safe or 'task'}-{unique}"
 
 
 def prepare(folder: Path, branch: str, base: str) -> None:
