@@ -65,6 +65,11 @@ def test_no_row_is_wider_than_the_terminal_and_none_looks_like_a_field(letter, w
     assert names == ["asked by", "command", "digest"]
 
 
+def test_a_single_line_that_does_not_fit_is_one_line():
+    shown = screen(run("\n".join(["echo"] * PART_ROWS)))
+    assert "    … 1 more line, 4 more bytes" in shown.text.splitlines()
+
+
 def test_what_does_not_fit_is_counted_and_shown_whole_on_demand():
     lines = [f"echo {number}" for number in range(1000)]
     asked = run("\n".join(lines))

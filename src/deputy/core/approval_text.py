@@ -106,7 +106,8 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
         left = None if room is None else room - (len(rows) - 1)
         if left is not None and left <= 0:
             more = text_size(text) - shown_bytes
-            rows.append(f"    … {len(lines) - number:,} more lines, {more:,} more bytes")
+            rest = len(lines) - number
+            rows.append(f"    … {rest:,} more line{'s' * (rest != 1)}, {more:,} more bytes")
             return rows, max(1, more)
         # Escaping never shortens text, except for long runs of spaces.
         bound = len(line) if left is None else left * width + _READ_AHEAD
@@ -116,7 +117,8 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
             rows += pieces[:left]
             more = text_size(text) - shown_bytes
             rest = len(lines) - number - 1
-            rows.append(f"    … the rest of this line and {rest:,} more lines: {more:,} bytes from its beginning")
+            others = f"{rest:,} more line{'s' * (rest != 1)}"
+            rows.append(f"    … the rest of this line and {others}: {more:,} bytes from its beginning")
             return rows, max(1, more)
         rows += pieces
         number += count

@@ -179,7 +179,11 @@ def cannot_spawn(model: str, provider: str) -> str:
     program = PROGRAMS_ONLY.get(provider)
     if program is None:
         return f"Cannot spawn subagents: no API key for provider {provider}"
-    return f"Cannot spawn subagents: only {program} has the model {model!r:.100}, and it is not available here"
+    if ":" in model or model in SHIPPED_FALLBACK.chains:
+        return f"Cannot spawn subagents: only {program} has the model {model!r:.100}, and it is not available here"
+    # A program may know names that no catalog has.
+    unknown = f"no provider lists the model {model!r:.100}, and {program}, which may have it, is not available here"
+    return f"Cannot spawn subagents: {unknown}"
 
 
 def next_candidate(candidates: Sequence[Candidate], steps: Sequence[FailedAttempt]) -> Candidate | None:

@@ -70,9 +70,12 @@ class ModelSelection:
         for model in dict.fromkeys(models):
             provider = self.missing_key(model)
             if provider is not None and not await self._runtime.backends.has_program(model):
-                keys = " or ".join(self._runtime.models.catalog.providers[provider].keys)
+                catalog = self._runtime.models.catalog
+                keys = " or ".join(catalog.providers[provider].keys)
                 how = f"Set {keys}" if keys else "Install the program (`deputy doctor` checks it)"
-                raise CannotSpawn(cannot_spawn(model, provider), f"{how}, or name another model.")
+                near = [] if keys else [name for name in catalog.similar(model) if name != model]
+                meant = f"Did you mean {' or '.join(near)}? " if near else ""
+                raise CannotSpawn(cannot_spawn(model, provider), f"{meant}{how}, or name another model.")
 
     async def for_command(self, role: Role) -> str:
         """The model of a task command; it has a price if the cost is capped."""

@@ -169,17 +169,21 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _what_is_known(self, asked: str) -> str:
         """The remedy for an unknown name, with similar names."""
-        from difflib import get_close_matches
-
-        models = [model for provider in self.providers.values() for model in provider.models]
-        near = get_close_matches(asked[:100], [*self.names, *models], n=3)
-        provider, colon, model = asked[:100].partition(":")
-        if colon and model:
-            near = [f"{one}:{model}" for one in get_close_matches(provider, self.providers, n=3, cutoff=0.75)]
+        near = self.similar(asked)
         meant = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
         aliases, providers = ", ".join([*self.names][:_SHOWN_ALIASES]), ", ".join(self.providers)
         known = f"write provider:model, with one of {providers}; or an alias such as {aliases}"
         return f"unknown model: {meant}{known}. `deputy models` lists models"
+
+    def similar(self, asked: str) -> list[str]:
+        """Known names that are similar to an unknown one."""
+        from difflib import get_close_matches
+
+        provider, colon, model = asked[:100].partition(":")
+        if colon and model:
+            return [f"{one}:{model}" for one in get_close_matches(provider, self.providers, n=3, cutoff=0.75)]
+        models = [model for provider in self.providers.values() for model in provider.models]
+        return get_close_matches(asked[:100], [*self.names, *models], n=3)
 
     def entry(self, named: ResolvedName) -> ModelEntry:
         """The entry of a model; dated versions share the entry of the undated name."""

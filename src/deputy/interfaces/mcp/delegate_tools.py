@@ -11,6 +11,7 @@ from mcp_types import InputRequiredResult
 from msgspec import UNSET, json, structs
 
 from deputy.core.errors import DeputyError
+from deputy.core.request import ALLOWABLE
 from deputy.core.results import results_json, results_markdown
 from deputy.core.task import DELEGATE, DelegateCall
 from deputy.interfaces.background import background, first_of
@@ -111,10 +112,16 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
 
 
 def _remedy(results: Sequence[Result]) -> str:
-    """How to answer the blocked subagents over MCP; their own remedies name terminal commands."""
+    """How to answer the blocked subagents over MCP, and to allow tools; their own remedies are those of a terminal."""
     asking = [one.outcome.session_id for one in results if one.outcome.status == "blocked" and one.outcome.session_id]
     calls = [f"DelegateResume {json.encode({'session_id': run, 'answer': '…'}).decode()}" for run in asking]
-    return f"To answer what is asked: {', '.join(calls)}" if calls else ""
+    lines = [f"To answer what is asked: {', '.join(calls)}"] if calls else []
+    if any(error.code == "GRANT_EXCEEDED" for one in results for error in one.outcome.errors):
+        options = ", ".join(f"--allow {name}" for name in ALLOWABLE)
+        lines.append(
+            f"Tools that write or start subtasks are an option of this server, which a person sets: {options}."
+        )
+    return "\n".join(lines)
 
 
 def _draw(letters: str, count: int) -> str:

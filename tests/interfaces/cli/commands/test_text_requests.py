@@ -360,7 +360,10 @@ def test_an_unknown_model_is_passed_as_it_is_to_a_program_that_may_know_it(house
 def test_a_model_that_no_program_can_know_is_an_error(house):
     done = house.run("exec", "-", "--yes", "--no-inline", stdin='<delegate model="sonet-9">Look around.</delegate>')
     assert done.returncode == 1
-    assert "only cursor-agent has the model 'sonet-9', and it is not available here" in done.stderr
+    assert (
+        "no provider lists the model 'sonet-9', and cursor-agent, which may have it, is not available here"
+        in done.stderr
+    )
     assert "cursor-agent is not installed." in done.stdout
 
 
