@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, json
+from msgspec import UNSET, Raw, json, structs
 
 from deputy.core.conversation import (
     AssistantMessage,
@@ -143,7 +143,11 @@ class History:
         self.model = ended.model
         self.usage += ended.usage
         self.window = ended.window or self.window
-        self.budgets = ended.budgets
+        # After a request that was too large for the budget, the final turn may have needed less.
+        before = {use.resource: use.needed for use in self.budgets}
+        self.budgets = tuple(
+            structs.replace(use, needed=max(use.needed, before.get(use.resource, 0.0))) for use in ended.budgets
+        )
         if ended.turn is not UNSET:
             end = json.decode(ended.turn, type=BackendResult)
             self.changed.update(dict.fromkeys(end.changed))

@@ -243,7 +243,7 @@ def out_of_budget(shortfall: Shortfall) -> Error:
     return Error(
         type="budget",
         code="BUDGET_SPENT",
-        message=f"The budget is spent: {shortfall.message}.",
+        message=f"The budget is not enough: {shortfall.message}.",
         recoverable=True,
         recommendation="Raise the budget and resume.",
     )
