@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.fork_server import Popen
 from tests.support.scripts import talk, turn
 
 BASH = r"""
@@ -82,10 +83,17 @@ def test_fish_completes_with_descriptions(house, env):
 
 
 def test_zsh_completes_a_label_at_a_terminal(house, env):
-    pid, terminal = pty.fork()
-    if not pid:
-        os.chdir(house.workspace)
-        os.execve(shell("zsh"), ["zsh", "-f", "-i"], {**env, "TERM": "dumb", "PS1": "> "})
+    zsh, (terminal, theirs) = shell("zsh"), pty.openpty()
+    process = Popen(
+        [zsh, "-f", "-i"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=house.workspace,
+        env={**env, "TERM": "dumb", "PS1": "> "},
+        terminal=True,
+    )
+    os.close(theirs)
     try:
         os.write(terminal, b"autoload -U compinit; compinit -u -D; source <(deputy completion zsh); echo is-$((1+1))\n")
         until(terminal, "is-2")
@@ -93,7 +101,7 @@ def test_zsh_completes_a_label_at_a_terminal(house, env):
         until(terminal, "where-light")
     finally:
         os.close(terminal)
-        os.waitpid(pid, 0)
+        process.wait()
 
 
 def until(terminal: int, text: str, seconds: float = 60) -> None:
