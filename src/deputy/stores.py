@@ -137,6 +137,13 @@ def migrate_store(folder: Path) -> tuple[str, int, int]:
     )
 
 
+def store_roles() -> str:
+    """The statements that make the roles of a store."""
+    from importlib.resources import files
+
+    return files("deputy.journal.postgres").joinpath("roles.sql").read_text()
+
+
 def read_store(folder: Path) -> StoreReport:
     """The condition of the Postgres store."""
     from deputy.journal.postgres import postgres_schema

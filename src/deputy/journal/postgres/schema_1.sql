@@ -43,6 +43,14 @@ CREATE TABLE inbox (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, topic text NOT NULL, key text NOT NULL,
     body bytea NOT NULL, sum bytea NOT NULL, is_taken boolean NOT NULL DEFAULT false, UNIQUE (run, key));
 CREATE INDEX inbox_waiting ON inbox (run, topic) WHERE NOT is_taken;
+-- Only a role that may answer sends more than a cancel: see roles.sql. The owner of the tables may do everything.
+CREATE FUNCTION may_answer() RETURNS boolean LANGUAGE sql AS 'SELECT true';
+ALTER TABLE inbox ENABLE ROW LEVEL SECURITY;
+CREATE POLICY inbox_read ON inbox FOR SELECT USING (true);
+CREATE POLICY inbox_take ON inbox FOR UPDATE USING (true);
+CREATE POLICY inbox_remove ON inbox FOR DELETE USING (true);
+CREATE POLICY inbox_send ON inbox FOR INSERT
+    WITH CHECK (topic = 'cancel' OR has_function_privilege('deputy.may_answer()', 'execute'));
 
 -- Progress for watchers: a ring per run, never folded.
 CREATE TABLE progress (
@@ -177,7 +185,8 @@ $$;
 
 -- Lock what a batch needs; whether it was committed before, as after a lost COMMIT. The lock on `events` comes before
 -- the transaction has an id, that of the owner before all leases, and those come in order.
-CREATE FUNCTION lock_batch(me text, number bigint, names text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION lock_batch(me text, number bigint, names text[]) RETURNS boolean LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
 DECLARE
     done bigint;
 BEGIN
@@ -203,7 +212,8 @@ BEGIN
 END $$;
 
 -- The heartbeat of a process goes only with a batch of its writer: a writer that is stuck loses its leases.
-CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETURNS void LANGUAGE sql
+    SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
     INSERT INTO owners (owner, beat, batch, host, version)
     VALUES (me, clock_timestamp(), number, my_host, my_version)
     ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, batch = excluded.batch
@@ -253,3 +263,5 @@ BEGIN
             INTO accounts, held_until, limited_until FROM rate_limits l;
     END IF;
 END $$;
+
+REVOKE EXECUTE ON FUNCTION may_answer, lock_batch, beat FROM PUBLIC;

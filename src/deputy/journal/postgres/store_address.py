@@ -207,7 +207,7 @@ def storage_error(address: StoreAddress, error: BaseException) -> StorageError:
             return StorageDenied(
                 name,
                 f"the role {address.user!r} lacks a right ({what})",
-                "Grant it to the role, or name another role in the store's address.",
+                "Grant it (`deputy store roles` prints the rights of each role), or name another role in the address.",
             )
         case "25006":
             return StorageDenied(name, "it is read-only", "Name the primary server, not a standby, in the address.")

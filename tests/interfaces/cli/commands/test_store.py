@@ -117,13 +117,15 @@ def test_a_store_that_cannot_be_used_says_what_to_do(house: CommandHouse) -> Non
     assert NEW in said(newer, "delegate", "--yes", "[look] what is here?")
 
 
+@pytest.mark.rule("store.roles")
 def test_a_role_with_the_documented_rights_works(house: CommandHouse) -> None:
     url = fresh_database()
     name = f"worker_{StoreAddress(url).database}"
-    administer(f"CREATE ROLE {name} LOGIN")
+    printed = Machine(house, "admin", url).run("store", "roles")
+    assert printed.returncode == 0, printed.stderr
     with closing(PostgresSession(StoreAddress(url))) as session:
-        session.run(f"GRANT USAGE ON SCHEMA deputy TO {name}")
-        session.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deputy TO {name}")
+        session.run(printed.stdout)
+    administer(f"CREATE ROLE {name} LOGIN IN ROLE deputy_worker")
     machine = Machine(house, "here", url.replace("postgres@", f"{name}@"))
     done = machine.run("delegate", "--yes", "[look] what is here?")
     assert done.returncode == 0, done.stderr
@@ -147,6 +149,6 @@ def test_a_role_that_may_only_read_is_refused(house: CommandHouse, command: tupl
     assert done.returncode != 0
     said = " ".join(done.stderr.split())
     assert f"the role '{name}' lacks a right" in said
-    assert "Grant it to the role, or name another role in the store's address." in said
+    assert "Grant it (`deputy store roles` prints the rights of each role), or name another role" in said
     # Reading works, and there is nothing to read.
     assert not is_made or listed(machine) == []

@@ -1,4 +1,4 @@
-"""`deputy store migrate` and `deputy store status`: the Postgres store of many machines."""
+"""`deputy store migrate`, `status` and `roles`: the Postgres store of many machines."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def status(console: Console) -> None:
 
     report = read_store(_home())
     console.show(_form(report), _lines(report))
+
+
+@command.command()
+@with_console()
+def roles(console: Console) -> None:
+    """Print the roles of a store and their rights, as SQL for an administrator."""
+    from deputy.stores import store_roles
+
+    console.show({"sql": store_roles()}, store_roles().rstrip())
 
 
 def _home() -> Any:

@@ -1,0 +1,29 @@
+-- The roles of a Deputy store and their rights, for psql as an administrator, after `deputy store migrate`:
+--     deputy store roles | psql postgres://ADMIN@HOST/NAME
+-- Then let a login have one or more of them: GRANT deputy_worker, deputy_answerer TO alice;
+
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['deputy_reader', 'deputy_answerer', 'deputy_worker'] LOOP
+        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Reader: ps, show, watch, export, the page without actions.
+GRANT USAGE ON SCHEMA deputy TO deputy_reader, deputy_answerer, deputy_worker;
+GRANT SELECT ON ALL TABLES IN SCHEMA deputy TO deputy_reader, deputy_answerer, deputy_worker;
+
+-- Answerer: also approve, answer and cancel the runs of others. It cannot start or take over a run.
+GRANT INSERT ON deputy.inbox TO deputy_answerer;
+GRANT EXECUTE ON FUNCTION deputy.may_answer, deputy.lock_batch, deputy.beat TO deputy_answerer;
+
+-- Worker: also start runs, carry them out, take them over and remove them. It cannot approve or answer.
+GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deputy TO deputy_worker;
+REVOKE UPDATE ON deputy.inbox FROM deputy_worker;
+GRANT UPDATE (is_taken) ON deputy.inbox TO deputy_worker;
+REVOKE INSERT, UPDATE, DELETE ON deputy.schema_version FROM deputy_worker;
+GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat TO deputy_worker;
