@@ -120,6 +120,11 @@ class MemoryQueries:
         """The latest progress events of a run."""
         return list(self._disk.progress.get(run, ()))
 
+    def recent_progress(self, limit: int) -> list[ProgressEvent]:
+        """The latest progress events of all runs."""
+        shown = sorted((one for ring in self._disk.progress.values() for one in ring), key=lambda one: one.number)
+        return shown[-limit:] if limit else []
+
     def errors(self, limit: int) -> list[LoggedErrorRow]:
         """The latest errors, newest first."""
         return sorted(self._disk.errors.values(), key=lambda error: -error.last_at)[:limit]

@@ -198,6 +198,7 @@ async def follow_returns_all_that_changed_since_a_cursor(store: Store) -> None:
             ]
             assert {state.run: state.status for state in changes.runs} == {ROOT: "requested", CHILD: "completed"}
             assert [(one.run, one.body) for one in changes.progress] == [(CHILD, _tool_call(1))]
+            assert queries.recent_progress(1) == list(changes.progress)
             assert not changes.has_more
             assert queries.follow(changes.cursor).is_empty
             again = queries.follow(begun)
@@ -225,6 +226,7 @@ async def follow_is_paged_and_returns_records_before_progress(store: Store) -> N
                 cursor, is_more = changes.cursor, changes.has_more
             assert heads == list(range(2, 10))
             assert shown == [_tool_call(number) for number in range(8)]
+            assert [one.body for one in queries.recent_progress(3)] == shown[-3:]
             assert queries.follow(cursor, 3).is_empty
 
 

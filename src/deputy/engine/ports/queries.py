@@ -238,6 +238,10 @@ class Queries(Protocol):
         """The latest progress events of a run, oldest first."""
         ...
 
+    def recent_progress(self, limit: int) -> list[ProgressEvent]:
+        """The latest progress events of all runs, oldest first."""
+        ...
+
     def errors(self, limit: int) -> list[LoggedErrorRow]:
         """The latest errors of the error log, newest first."""
         ...

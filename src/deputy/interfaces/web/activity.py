@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import MsgspecError, json
@@ -25,6 +25,9 @@ _SHOWN = frozenset(("tool_call", "tool_error", "text", "thinking", "retry", "not
 """The events that say what a run does."""
 
 
+_DECODER = json.Decoder(Progress)
+
+
 class Doing(NamedTuple):
     """What a run does now: a kind, its text, and since when by the wall clock."""
 
@@ -44,11 +47,17 @@ class Activity:
         """The last event that says what the run does."""
         self._at = 0.0
         self._calls: deque[tuple[str, str]] = deque(maxlen=LOOKED_AT)
+        self._is_loop: bool | None = False
         self._costs: deque[tuple[float, float]] = deque()
         self._used = 0
         self._is_repeated = False
-        self.is_loop = False
+
+    @property
+    def is_loop(self) -> bool:
         """Whether the same tool was called with the same arguments again and again."""
+        if self._is_loop is None:
+            self._is_loop = max(Counter(self._calls).values()) >= REPEATED
+        return self._is_loop
 
     def last_at(self, state: State) -> float:
         """The last sign of life, by the wall clock."""
@@ -57,7 +66,7 @@ class Activity:
     def add(self, body: bytes, at: float) -> Progress | None:
         """Add a progress event; None if it cannot be read."""
         try:
-            progress = json.decode(body, type=Progress)
+            progress = _DECODER.decode(body)
         except MsgspecError:
             return None
         self.is_retrying = progress.event == "retry" or (self.is_retrying and progress.event == "warning")
@@ -71,7 +80,7 @@ class Activity:
             self._is_repeated, self._used = used <= self._used, max(used, self._used)
         if progress.event == "tool_call" and not self._is_repeated:
             self._calls.append((progress.tool or "", progress.args or ""))
-            self.is_loop = any(self._calls.count(call) >= REPEATED for call in set(self._calls))
+            self._is_loop = None
         if progress.event in _SHOWN:
             self._latest, self._at = progress, at
         return progress

@@ -34,8 +34,8 @@ TICK_SECONDS = 2.0
 _EXPIRE_SECONDS = 5.0
 _MOST_HEADS = 200
 _MOST_CAUGHT_UP = 20
-_READ_PROGRESS = 64
-"""The latest progress events of a run that are read when the board opens."""
+_READ_PROGRESS, _ENOUGH_PROGRESS = 32, 16
+"""The latest progress events of a run that are read when the board opens, and how many of them are enough."""
 
 FIELDS = (
     "id",
@@ -147,12 +147,20 @@ class Board:
         found |= {state.run: state for root in roots for state in queries.tree(root)}
         for state in sorted(found.values(), key=_age):
             self._put(state)
-        for state in found.values():
-            if state.is_live:
-                self._take_progress(queries.progress(state.run)[-_READ_PROGRESS:])
+        self._read_progress()
         self._check_holders()
         self._encode(self._states)
         self._question(self._states)
+
+    def _read_progress(self) -> None:
+        """Read what the live runs did last: in one query, but for runs that did little lately."""
+        latest: dict[str, list[ProgressEvent]] = {run: [] for run, state in self._states.items() if state.is_live}
+        for one in self.queries.recent_progress(len(latest) * _READ_PROGRESS):
+            if one.run in latest:
+                latest[one.run].append(one)
+        for run, events in latest.items():
+            known = events if len(events) >= _ENOUGH_PROGRESS else self.queries.progress(run)
+            self._take_progress(known[-_READ_PROGRESS:])
 
     def _measure(self) -> None:
         self._now = time.time()

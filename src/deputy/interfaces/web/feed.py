@@ -1,4 +1,4 @@
-"""One look at the journal for all readers of the stream, five times a second."""
+"""One look at the journal for all readers of the stream, some times a second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from deputy.engine.ports.queries import Queries
     from deputy.interfaces.web.jobs import Jobs
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS, QUIET_SECONDS = 0.15, 0.3
+"""The pause between two looks; the longer one once nothing was new for some looks."""
+_QUIET_LOOKS = 10
 BEAT_SECONDS = 5.0
 _REOPEN_SECONDS = 2.0
 _MOST_UNREAD = 2000
@@ -180,6 +182,7 @@ class Feed:
         # The board is ready, or nearly, when a page that lost its server connects again.
         await self.thread.run(self._opened)
         self._opened_at = float("-inf")
+        quiet = 0
         while True:
             if not self._readers and not self._jobs.are_running:
                 self._is_asked.clear()
@@ -188,7 +191,8 @@ class Feed:
             frames = await self.thread.run(self._look) if self._readers else []
             for reader in self._readers:
                 reader.put([*frames, *ended])
-            await asyncio.sleep(LOOK_SECONDS)
+            quiet = 0 if frames or ended else quiet + 1
+            await asyncio.sleep(QUIET_SECONDS if quiet > _QUIET_LOOKS else LOOK_SECONDS)
 
     def wake(self) -> None:
         """Look again: a job was started."""

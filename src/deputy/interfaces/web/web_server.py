@@ -103,7 +103,7 @@ _SPACES = {
         (": ", ":"),
         (", ", ","),
     ),
-    ".js": tuple((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=")),
+    ".js": tuple((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=", "=")),
 }
 """Spaces that a file does not need; no text of the page has one of these signs."""
 _OF_THE_REPORT = (".report", ".timeline", "@media print", "@media (max-width: 40rem)")

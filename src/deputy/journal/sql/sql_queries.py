@@ -273,6 +273,11 @@ class SqlQueries:
         rows = self._rows("SELECT id, run, at, body FROM progress WHERE run = ? ORDER BY id", run)
         return [ProgressEvent(*row) for row in rows]
 
+    def recent_progress(self, limit: int) -> list[ProgressEvent]:
+        """The latest progress events of all runs, oldest first."""
+        rows = self._rows("SELECT id, run, at, body FROM progress ORDER BY id DESC LIMIT ?", limit)
+        return [ProgressEvent(*row) for row in reversed(rows)]
+
     def errors(self, limit: int) -> list[LoggedErrorRow]:
         """The latest errors of the error log, newest first; a damaged row is left out and noted."""
         rows = self._rows(

@@ -138,7 +138,8 @@ export function questionLine(one) {
   return h('a.question', {href: addressOf(one)},
     h('span', {class: `risk ${risk ?? 'asks'}`}, one.answered ? 'answered' : risk ? `${risk} risk` : 'question'),
     h('span.who', [...one.path, one.label].join(' › ')),
-    h('span.what', one.question),
+    // The risk is shown beside it.
+    h('span.what', risk ? one.question.replace(/ \(risk: \w+\)$/, '') : one.question),
     left(one));
 }
 

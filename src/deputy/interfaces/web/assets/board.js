@@ -212,7 +212,8 @@ export class BoardView {
       const shown = doingText(row, at_);
       const silent = isLive(row) ? store.now() - lastSign(row) : 0;
       setText(doing, shown + (silent > 15 && row.status === 'running' && !store.children.has(item.id) ? ` · silent ${duration(silent)}` : ''));
-      if (doing.className !== `c-doing ${at_?.[0] ?? ''}`) doing.className = `c-doing ${at_?.[0] ?? ''}`;
+      const look = `c-doing ${at_ && shown === at_[1] ? at_[0] : ''}`;
+      if (doing.className !== look) doing.className = look;
       setText(age, duration(store.now() - row.requested_at));
       setText(input, tokens(used.input, used.estimated));
       setText(output, tokens(used.output, used.estimated));

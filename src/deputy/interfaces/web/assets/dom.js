@@ -113,7 +113,7 @@ export const usage = (used) =>
 export function clock(at) {
   if (!at) return '–';
   const date = new Date(at * 1000);
-  const time = date.toLocaleTimeString('en-GB');
+  const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, '0')).join(':');
   return date.toDateString() === new Date().toDateString() ? time : `${date.toISOString().slice(0, 10)} ${time}`;
 }
 

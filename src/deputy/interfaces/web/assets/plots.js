@@ -109,9 +109,10 @@ export class TimelineView {
     this.version = (this.version ?? 0) + 1;
     const marks = [];
     const columns = innerWidth < 760 ? 1 : 7;
+    const step = this.time(1 / columns) - this.time(0);
     for (let at = 0; at <= columns; at++) {
       const time = this.time(at / columns);
-      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${elapsed(time - this.from)}`));
+      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${step < 0.1 ? `${(time - this.from).toFixed(2)}s` : elapsed(time - this.from)}`));
     }
     put(this.axis, h('div.marks', marks));
     this.list.set(this.data.lanes);
