@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
 _ENDED = 50
-_WORD = re.compile(r"[\w.:/@+-]+")
-"""What a shell takes as one plain word: names come from files of others, and no shell quotes them for us."""
+_WORD = re.compile(r"(?!-)[\w.:/@+-]+")
+"""What a shell takes as one plain word, and Deputy as no option: names come from others, and no shell quotes them."""
 
 
 def _completer(values: Values) -> Completer:
@@ -27,11 +27,13 @@ def _completer(values: Values) -> Completer:
     def complete(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem[str]]:
         from click.shell_completion import CompletionItem
 
+        from deputy.processes.outgoing import outgoing_text
+
         try:
             return [
                 CompletionItem(value, help=text)
                 for value, text in values()
-                if value.startswith(typed) and _WORD.fullmatch(value)
+                if value.startswith(typed) and _WORD.fullmatch(value) and outgoing_text(value) == value
             ]
         except Exception:  # noqa: BLE001  an error would be printed into the command line that is typed
             return []
