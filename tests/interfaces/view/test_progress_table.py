@@ -78,6 +78,7 @@ def test_the_total_counts_each_outcome_by_its_common_word():
         ({"event": "waiting", "content": "Which one?"}, "? asks: Which one?"),
         ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ failed: provider"),
         ({"event": "completed", "status": "blocked", "reason": "question"}, "? blocked: question"),
+        ({"event": "completed", "status": "blocked", "reason": "blocked"}, "? blocked 1.0s"),
         ({"event": "completed", "status": "cancelled"}, "✗ cancelled"),
         ({"event": "completed", "status": "rejected", "reason": "depth"}, "✗ rejected: depth"),
     ],
@@ -220,6 +221,7 @@ def test_a_run_that_began_before_the_view_has_one_clock():
     for event in ({"event": "started", "seconds": 2.3}, {"event": "note", "content": "found it", "seconds": 0.1}):
         progress = Progress(label="a", session_id="sess_a", **event)
         row = board.emit(progress, TEN)
+        assert row is not None
         assert moment(row, progress, TEN) == pytest.approx(TEN - 2.3 + (0.1 if progress.event == "note" else 0.0))
 
 

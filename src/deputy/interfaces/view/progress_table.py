@@ -311,7 +311,8 @@ def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
     status = progress.status or "failed"
     mark, tone = ending_mark(status), _ENDINGS.get(status, ("", "bad"))[1]
     reason = (progress.reason or "").replace("_", " ")
-    activity = one_line(f"{status}: {reason}" if reason and status != "completed" else status, _ACTIVITY_WIDTH)
+    says_more = reason not in ("", status) and status != "completed"
+    activity = one_line(f"{status}: {reason}" if says_more else status, _ACTIVITY_WIDTH)
     if row.began is None and progress.seconds is not None:
         # It ran in another process; this is its only event here.
         row = structs.replace(row, began=now - progress.seconds)
