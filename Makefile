@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+.PHONY: help test-cluster test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -145,6 +145,9 @@ bench-web: $(READY) $(WEB)/.ready  ## figures of the web page with 1,000 live ru
 
 test-store: $(READY)  ## the whole conformance suite on Postgres, which the tests start (or DEPUTY_TEST_POSTGRES=postgres://…)
 	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/journal/postgres
+
+test-cluster: $(READY)  ## the whole conformance suite on workers, and all tests of workers
+	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/cluster
 
 bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespan and CPU per turn; BENCH="--children 200"
 	@PYTHONPATH=. $(BIN)/python bench/store.py $(BENCH)

@@ -29,6 +29,7 @@ from deputy.interfaces.event_stream import Broadcaster
 from deputy.interfaces.model_selection import ModelSelection
 from deputy.interfaces.nesting import refuse_below_run
 from deputy.interfaces.notify import Notifier
+from deputy.interfaces.placed_calls import PlacedCalls
 from deputy.interfaces.questions import QuestionDispatcher, all_asking, answer_to, find_pending
 from deputy.interfaces.resolve_agents import AgentResolver
 from deputy.interfaces.run_submission import RunSubmitter
@@ -99,7 +100,9 @@ class Deputy:
         self._opened = await self._stack.enter_async_context(runtime)
         self.models = ModelSelection(self._opened, self._options)
         """Which model and backend a task uses, and what that can cost; once this Deputy is open."""
-        self.submitter = RunSubmitter(self._opened, self._options, self.models)
+        self.placed = await self._stack.enter_async_context(PlacedCalls(self._opened, self._watching.emit))
+        """The runs that workers carry out for this Deputy; once it is open."""
+        self.submitter = RunSubmitter(self._opened, self._options, self.models, self.placed)
         if self._options.answer is not None:
             await self.pass_questions(self._options.answer)
         return self
@@ -247,6 +250,7 @@ class Deputy:
         """Wait for the outcome of a run, and of the interrupted runs below it that continue with it."""
         check_id(session_id)
         outcome = await self._runtime.engine.result(session_id)
+        await self.placed.caught_up(session_id)
         if session_id in self._stopped:
             async with self._going_on:
                 try:
@@ -301,6 +305,8 @@ class Deputy:
         await resume_policy.resume_run(self._runtime, state, answer, changes, request, approval_timeout_seconds)
         if before:
             self._stopped[session_id] = before
+        if await resume_policy.has_workers(self._runtime, session_id):
+            self.placed.follow(session_id)
         if request is not None:
             await self._until_it_asks(session_id)
 

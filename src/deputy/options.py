@@ -15,6 +15,7 @@ from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.task import ALL_TOOLS
 from deputy.engine.ports.observer import Observer
+from deputy.engine.ports.placement import is_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,6 +52,10 @@ def _is_path(value: object) -> bool:
 
 def _is_store(value: object) -> bool:
     return value is None or (isinstance(value, str) and value.startswith(("postgres://", "postgresql://")))
+
+
+def _is_label(value: object) -> bool:
+    return value is None or (isinstance(value, str) and (not value or is_label(value)))
 
 
 def _are_tools(value: object) -> bool:
@@ -129,6 +134,12 @@ class DeputyOptions:
     """The folder of the journal; None: DEPUTY_HOME, or the user's own."""
     store: str | None = field(default=None, metadata=_valid(_is_store, "give 'postgres://USER@HOST/NAME', or None"))
     """The address of the store that holds the journal; None: DEPUTY_STORE, the config, or a file in the home."""
+    worker: str | None = field(
+        default=None, metadata=_valid(_is_label, "give a label of letters, digits and -, or '' for workers without one")
+    )
+    """The label of the workers that get the runs, where the store has workers; None: as the config says."""
+    here: bool = field(default=False, metadata=_valid(lambda value: isinstance(value, bool), "give True or False"))
+    """Whether runs stay in this process although the store has workers."""
     budget: Budget | None = field(default=None, metadata=_valid(_optional(Budget), "give a deputy.Budget"))
     """The most that each call may use."""
     policy: Policy | None = field(default=None, metadata=_valid(_optional(Policy), "give a deputy.Policy"))

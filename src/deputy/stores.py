@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from deputy.journal.sqlite.connection import Fsync
 
 STORE_VARIABLE = "DEPUTY_STORE"
+DISPATCH_VARIABLE = "DEPUTY_DISPATCH"
 
 
 def store_url(given: str | None = None) -> str:
@@ -40,6 +41,17 @@ def _configured_url() -> str:
     from deputy.config import load_user
 
     return load_user().store.url
+
+
+def dispatch_name() -> str:
+    """The engine that hands runs to workers, by the environment or the user's config; empty without one."""
+    from deputy.config import load_user
+    from deputy.core.errors import UsageError
+
+    given = os.environ.get(DISPATCH_VARIABLE, "").strip()
+    if given not in ("", "dbos"):
+        raise UsageError(DISPATCH_VARIABLE, given, "set it to dbos, or remove it")
+    return given or load_user().store.dispatch
 
 
 def find_store(folder: Path, given: str | None = None) -> SqlStore:
@@ -108,6 +120,20 @@ class StoreProcess(NamedTuple):
     silent_seconds: float
 
 
+class StoreWorker(NamedTuple):
+    """A worker of the store."""
+
+    host: str
+    pid: str
+    version: str
+    labels: tuple[str, ...]
+    slots: int
+    is_draining: bool
+    silent_seconds: float
+    held: int
+    """How many runs it holds."""
+
+
 class StoreReport(NamedTuple):
     """The condition of a Postgres store."""
 
@@ -125,6 +151,10 @@ def migrate_store(folder: Path) -> tuple[str, int, int]:
     from deputy.journal.postgres.postgres_schema import VERSION, migrate
 
     store = _postgres(store_url(), folder)
+    if dispatch_name():
+        from deputy.placement.dbos_dispatch import migrate as migrate_queues
+
+        migrate_queues(store.address.url)
     session = store.session()
     try:
         before = migrate(session)
@@ -154,3 +184,21 @@ def read_store(folder: Path) -> StoreReport:
         runs, live, size = queries.totals()
         found = tuple(StoreProcess(*row) for row in queries.processes())
     return StoreReport(store.location, version, postgres_schema.VERSION, runs, live, size, found)
+
+
+def read_workers(folder: Path) -> tuple[StoreWorker, ...]:
+    """The workers of the Postgres store that have sent a heartbeat lately."""
+    with _postgres(store_url(), folder).queries() as queries:
+        return tuple(
+            StoreWorker(
+                one.host,
+                one.owner.split("/")[2],
+                one.version,
+                tuple(one.labels),
+                one.slots,
+                one.is_draining,
+                one.silent_seconds,
+                one.held,
+            )
+            for one in queries.workers()
+        )

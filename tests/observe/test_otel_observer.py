@@ -367,7 +367,7 @@ def test_log_records_have_the_ids_of_their_spans(house: House, caplog, monkeypat
     caplog.set_level("DEBUG", "deputy")
     house.script(talk(turn("I read.", call("Read", path="gone.txt")), turn("Done.")))
     told = Telemetry()
-    monkeypatch.setattr("deputy.wiring._observers", lambda _: (told.observer, LoggingObserver()))
+    monkeypatch.setattr("deputy.wiring.observers", lambda _: (told.observer, LoggingObserver()))
     house.one()
     by_id = {f"{id_of(span):016x}": span.name.split()[0] for span in told.spans}
     logged = [vars(record) for record in caplog.records if record.name in ("deputy.run", "deputy.step")]

@@ -16,8 +16,11 @@ from uuid import uuid4
 
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.placement import dbos_dispatch
 
 _TEMPLATE = "deputy_template"
+_QUEUES = "deputy_queues"
+_LOCK = 0x71756575
 _TABLES = (
     *("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested"),
     *("blobs", "bundles", "bundle_uses", "budgets", "holds"),
@@ -31,15 +34,49 @@ def fresh_database() -> str:
     return database_url(server, name)
 
 
+def queue_database() -> str:
+    """The address of a new database with the tables of Deputy and of the queues."""
+    server, name = _server(), f"t{uuid4().hex}"
+    template = database_url(server, _QUEUES)
+    session = PostgresSession(StoreAddress(server))
+    try:
+        session.fetch("SELECT pg_advisory_lock($1)", _LOCK)
+        if not session.fetch("SELECT 1 FROM pg_database WHERE datname = $1 AND datallowconn", _QUEUES + "_ready"):
+            _administer(server, f"DROP DATABASE IF EXISTS {_QUEUES}")
+            _administer(server, f"CREATE DATABASE {_QUEUES} TEMPLATE {_TEMPLATE} STRATEGY wal_log")
+            dbos_dispatch.migrate(template)
+            _administer(server, f"CREATE DATABASE {_QUEUES}_ready TEMPLATE {_TEMPLATE} STRATEGY wal_log")
+        _administer(server, f"CREATE DATABASE {name} TEMPLATE {_QUEUES} STRATEGY wal_log")
+    finally:
+        session.close()
+    return database_url(server, name)
+
+
+def emptied_queue_database() -> str:
+    """The address of a database of this process with the tables of the queues, all empty."""
+    url = _own_queue_database()
+    _empty(url, "dbos.workflow_status, dbos.workflow_input")
+    return url
+
+
 def emptied_database() -> str:
     """The address of a database of this process with empty tables: faster than a fresh one."""
     url = _own_database()
+    _empty(url)
+    return url
+
+
+def _empty(url: str, *more: str) -> None:
     session = PostgresSession(StoreAddress(url))
     try:
-        session.run(f"TRUNCATE {', '.join(_TABLES)}; UPDATE generation SET number = number + 1")
+        session.run(f"TRUNCATE {', '.join((*_TABLES, *more))} CASCADE; UPDATE generation SET number = number + 1")
     finally:
         session.close()
-    return url
+
+
+@cache
+def _own_queue_database() -> str:
+    return queue_database()
 
 
 @cache
@@ -95,7 +132,8 @@ def _server() -> str:
         url = os.environ.get("DEPUTY_TEST_POSTGRES")
         if not ready.exists():
             url = url or OwnServer(place).start()
-            _administer(url, f"DROP DATABASE IF EXISTS {_TEMPLATE}")
+            for name in (f"{_QUEUES}_ready", _QUEUES, _TEMPLATE):
+                _administer(url, f"DROP DATABASE IF EXISTS {name}")
             _administer(url, f"CREATE DATABASE {_TEMPLATE}")
             migrated(database_url(url, _TEMPLATE))
             ready.write_text(url)

@@ -87,6 +87,10 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     url: str = ""
     """`postgres://USER@HOST/NAME`."""
+    dispatch: Literal["", "dbos"] = ""
+    """The engine that hands runs to workers (`deputy worker`); empty: a run stays with the process that started it."""
+    worker: str = ""
+    """The label of the workers that get runs; empty: workers without a label."""
 
 
 class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

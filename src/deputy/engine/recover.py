@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from deputy.core.outcome import Usage
 from deputy.core.state import State
+from deputy.engine.ports.queries import LeaseHolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,6 +20,8 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     state: State
     is_orphaned: bool
     """No process holds it: its process ended, died or stopped renewing the lease."""
+    holder: LeaseHolder | None = None
+    """The process that holds it, or the queue whose workers will take it."""
     used: Usage | None = None
     """The usage of the run and its descendants, if it was summed."""
 
@@ -28,12 +31,14 @@ class RunStatus(Struct, frozen=True, kw_only=True):
         return self.state.usage if self.used is None else self.used
 
 
-ShownStatus: TypeAlias = Literal["interrupted"] | str
+ShownStatus: TypeAlias = Literal["interrupted", "queued"] | str
 
 
 def shown_status(run_status: RunStatus) -> ShownStatus:
-    """The status for display: a live run without a process is interrupted."""
+    """The status for display: a live run without a process is interrupted, one that waits for a worker is queued."""
     status = run_status.state.status
+    if run_status.holder is not None and run_status.holder.is_queued:
+        return "queued"
     if not run_status.is_orphaned or not run_status.state.is_live or status == "waiting":
         return "running" if status == "requested" else status
     return "interrupted"

@@ -109,6 +109,14 @@ async def is_running(runtime: Runtime, run: str) -> bool:
     return any(one.state.run == run and not one.is_orphaned for one in await runtime.journal.unfinished())
 
 
+async def has_workers(runtime: Runtime, run: str) -> bool:
+    """Whether workers carry out this live run."""
+    if runtime.store.is_local:
+        return False
+    holder = (await runtime.journal.read(lambda queries: queries.holders())).get(run)
+    return holder is not None and bool(holder.queue)
+
+
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
     """The tools that a run was granted; of a fan-out call, those of its tasks."""
     match next(iter(await runtime.journal.records(state.run))).event:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from deputy.core.request import Nesting
     from deputy.core.task import Role, Task
+    from deputy.engine.ports import RunStart
     from deputy.interfaces.model_selection import ModelSelection
+    from deputy.interfaces.placed_calls import PlacedCalls
     from deputy.options import DeputyOptions
     from deputy.wiring import Runtime
 
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 class RunSubmitter:
     """Submits runs to the engine of an open Deputy."""
 
-    def __init__(self, runtime: Runtime, options: DeputyOptions, models: ModelSelection) -> None:
+    def __init__(self, runtime: Runtime, options: DeputyOptions, models: ModelSelection, placed: PlacedCalls) -> None:
         self._runtime = runtime
+        self._placed = placed
         self._options = options
         self._models = models
 
@@ -84,9 +87,9 @@ class RunSubmitter:
             workspace=str(self._options.root),
             prompt=prompt,
             arguments=arguments,
+            conditions=runtime.conditions if runtime.is_placed(command) else None,
         )
-        await runtime.engine.submit(session_id, start)
-        return session_id
+        return await self._submitted(session_id, start)
 
     async def submit_task(self, task: Task, model: str, *, command: str) -> str:
         """Submit one resolved task as a run of its own, whose subagent only reads; return its session id."""
@@ -107,7 +110,13 @@ class RunSubmitter:
             grant,
             model,
         )
-        await runtime.engine.submit(session_id, structs.replace(start, command=command, workspace=str(options.root)))
+        start = structs.replace(start, command=command, workspace=str(options.root), conditions=runtime.conditions)
+        return await self._submitted(session_id, start)
+
+    async def _submitted(self, session_id: str, start: RunStart) -> str:
+        await self._runtime.engine.submit(session_id, start)
+        if self._runtime.is_placed(start.command):
+            self._placed.follow(session_id)
         return session_id
 
 

@@ -61,6 +61,7 @@ def _ended_one(writer: StoreWriter, location: str, seen: State, end: _End) -> bo
         tx = Transaction(tables, location, this_process().name)
         is_ended = end(tx, seen, tables.moment())
         tx.index()
+        tx.announce()
         return is_ended
 
     try:

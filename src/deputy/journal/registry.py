@@ -33,7 +33,7 @@ def statuses(queries: Queries, states: Sequence[State]) -> list[RunStatus]:
         is_orphaned = holder is None or holder.is_orphaned
         # A run that ended since it was read has no holder, and is no orphan.
         now = queries.state(state.run) or state if state.is_live and is_orphaned else state
-        return RunStatus(state=now, is_orphaned=is_orphaned)
+        return RunStatus(state=now, is_orphaned=is_orphaned, holder=holder)
 
     return [status(state) for state in states]
 
@@ -132,6 +132,8 @@ def entry_dict(status: RunStatus, now: float) -> dict[str, Any]:
         "parent": state.parent,
         "label": state.label,
         "status": shown_status(status),
+        "worker": None if status.holder is None else status.holder.host or None,
+        "queue": None if status.holder is None else status.holder.queue or None,
         "command": state.command or None,
         "subagent": state.agent,
         "task_number": state.task_number,

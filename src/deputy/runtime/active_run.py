@@ -33,6 +33,8 @@ class ActiveRun(Generic[L]):
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         self.is_parking = False
+        self.is_handing_over = False
+        """Whether another worker must continue the run."""
         self.parking: asyncio.TimerHandle | None = None
         """The timer of the next check whether the run only waits."""
         self.waits_since = 0.0
@@ -46,6 +48,8 @@ class ActiveRun(Generic[L]):
         self.trace = ""
         """The stack trace of the exception that ended the run."""
         self.is_over = asyncio.Event()
+        self.is_settled = asyncio.Event()
+        """Set when the run is over, or first only waits: it needs no slot of a worker then."""
 
     @property
     def only_waits(self) -> bool:
@@ -69,6 +73,22 @@ class ActiveRun(Generic[L]):
         if not self.is_stopping:
             self.is_late = True
             self._stop()
+
+    def abandon(self) -> None:
+        """Stop work on a run whose lease is lost."""
+        self.context.is_leaving = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def hand_over(self, *, at_once: bool = False) -> None:
+        """Leave the run to another worker: as soon as no step is under way, or at once."""
+        context = self.context
+        context.is_draining = True
+        if self.is_stopping or self.is_parking or not (at_once or not context.busy):
+            return
+        self.is_handing_over, context.is_leaving = True, True
+        if self.has_begun and self.task is not None:
+            self.task.cancel()
 
     def _stop(self) -> None:
         """Cancel the task; a task that has not begun checks the flags itself, and would never record an end."""

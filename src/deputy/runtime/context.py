@@ -78,6 +78,8 @@ class DurableRunContext(Generic[L]):
         """Whether the run must end now."""
         self.is_leaving = False
         """Whether this process is closing."""
+        self.is_draining = False
+        """Whether no further step may begin, because another worker will continue the run."""
         self.busy = 0
         self.is_suspended = False
         """Whether the flow is being stopped to suspend the run."""
@@ -116,6 +118,9 @@ class DurableRunContext(Generic[L]):
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             return self._result(key, self._take_record(record).event)
+        if self.is_draining:
+            # The steps under way end first; then the run is handed over.
+            await asyncio.get_running_loop().create_future()
         beginning = begun or StepBegun(step=key)
         if beginning.is_repeatable is not repeatable:
             beginning = structs.replace(beginning, is_repeatable=repeatable)
@@ -186,7 +191,7 @@ class DurableRunContext(Generic[L]):
                 lease = await self._journal.spawn(self._lease, name, child, requested)
                 if lease is None:
                     raise UsageError("session_id", child, "a run with this id exists already; use another id")
-                self._supervisor.start(lease, requested)
+                self._supervisor.starts.start_child(lease, requested)
         return child
 
     async def restart_child(self, key: str, child: str, message: str | None = None, *, force: bool = False) -> None:
@@ -359,7 +364,12 @@ class DurableRunContext(Generic[L]):
     def finish_operation(self) -> None:
         """An operation ended; a run that only waits now may be suspended."""
         self.busy -= 1
-        if not self.busy and (self.waiting or self.joining):
+        if self.busy:
+            return
+        if self.is_draining:
+            # Not from within the run's own task: a task that cancels itself is cancelled at its next wait.
+            asyncio.get_running_loop().call_soon(self._supervisor.hand_over, self.run)
+        elif self.waiting or self.joining:
             self._supervisor.suspend_soon(self.run)
 
     async def _end_of(self, child: str) -> CompletedRun:

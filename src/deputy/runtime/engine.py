@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Record, ResumeChanges
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.engine.ports import Journal, Observer, RunStart, Workflow, Worktree, World
+    from deputy.engine.ports import Journal, Observer, PlacingJournal, RunStart, Workflow, Worktree, World
 
 LOOK_SECONDS = 0.25
 MONITOR_SECONDS = 5.0
@@ -72,12 +72,15 @@ class LocalEngine(Generic[L]):
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[State], None] = lambda _: None,
         observers: Sequence[Observer] = (),
+        placing: PlacingJournal[L] | None = None,
+        queue_for: Callable[[RunStart], str] = lambda _: "",
     ) -> None:
         """`clean_up` stops a run's orphaned processes; `adopts` selects orphaned runs to resume without a request.
 
         `keep` adds the changes in a worktree to the outcome of a stopped run.
         A run that has only waited for its children for `suspend_seconds` is suspended until one ends.
         `is_over` is called with the end of every run that was active or suspended here.
+        `placing` is the journal, if workers may carry out its runs; `queue_for` is the queue of a new run, or empty.
         """
         self._journal = journal
         self._world = world
@@ -92,6 +95,8 @@ class LocalEngine(Generic[L]):
             suspend_seconds=suspend_seconds,
             is_over=is_over,
             observation=Observation(*observers) if observers else None,
+            placing=placing,
+            queue_for=queue_for,
         )
         self._watcher: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -115,11 +120,15 @@ class LocalEngine(Generic[L]):
 
     async def submit(self, run: str, start: RunStart) -> bool:
         """Start a run; False if a run with this id exists already."""
-        with self._supervisor.starting(run):
-            lease = await self._journal.begin(run, start)
-            if lease is not None:
-                self._supervisor.start(lease, start)
-        return lease is not None
+        return await self._supervisor.starts.submit(run, start)
+
+    async def carry_out(self, run: str, number: int) -> None:
+        """Work on a run that the engine of a queue handed to this worker, until it has ended or only waits."""
+        await self._supervisor.starts.carry_out(run, number)
+
+    async def drain(self, seconds: float) -> None:
+        """Hand the runs of queues over to other workers; the steps under way get some time to end."""
+        await self._supervisor.starts.drain(seconds)
 
     async def resume(
         self,

@@ -83,7 +83,7 @@ class ResumeRounds(Generic[L]):
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
                 # A cancel of an earlier round does not apply to this one.
                 self._supervisor.want(run)
-                await self._supervisor.resume_run(lease)
+                await self._supervisor.starts.begin_round(lease)
             except BaseException:
                 await self._supervisor.release(lease)
                 raise

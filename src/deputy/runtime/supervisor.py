@@ -19,6 +19,7 @@ from deputy.runtime.completions import Completions
 from deputy.runtime.context import DurableRunContext
 from deputy.runtime.finalize import Finalizer, failed_by, keep_no_worktree, storage_trouble
 from deputy.runtime.resume_run import ResumeRounds
+from deputy.runtime.start_strategy import Here, Placed
 from deputy.runtime.suspension import SUSPEND_SECONDS, SuspendedRuns
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Event, Record
     from deputy.core.outcome import Outcome
     from deputy.core.state import Counts, State
-    from deputy.engine.ports import Journal, RunStart, Workflow, Worktree, World
+    from deputy.engine.ports import Journal, PlacingJournal, RunStart, Workflow, Worktree, World
     from deputy.runtime.observation import Observation
 
 _RETRY_SECONDS = (0.05, 0.5)
@@ -53,8 +54,12 @@ class RunSupervisor(Generic[L]):
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[State], None] = lambda _: None,
         observation: Observation | None = None,
+        placing: PlacingJournal[L] | None = None,
+        queue_for: Callable[[RunStart], str] = lambda _: "",
     ) -> None:
         self.world = world
+        self.starts: Here[L] = Here(self, journal) if placing is None else Placed(self, journal, placing, queue_for)
+        """Starts runs here, or places them."""
         self.observation = observation
         self.work: dict[str, ActiveRun[L]] = {}
         """The active runs."""
@@ -121,13 +126,14 @@ class RunSupervisor(Generic[L]):
             raise UnknownRun(lease.run)
         self.start(lease, start, history, is_late=is_late)
 
-    async def ensure_running(self, run: str) -> bool:
-        """Resume a live run that is not active; whether it was resumed."""
+    async def ensure_running(self, run: str, *, is_here: bool = False) -> bool:
+        """Resume a live run that is not active; whether it was resumed. `is_here`: in this process in any case."""
         if run in self.work or run in self._starting:
             return False
         with self.starting(run):
             try:
-                return await self._adopt(run)
+                is_placed = None if is_here else await self.starts.place(run)
+                return await self._adopt(run) if is_placed is None else is_placed
             except (LeaseHeld, LeaseLost):
                 return False
             except StorageCorrupt as error:
@@ -140,7 +146,11 @@ class RunSupervisor(Generic[L]):
         if state is None or not state.is_live:
             self._forget_trouble(run)
             return False
-        lease = await self._journal.acquire(run)
+        return await self.continue_run(await self._journal.acquire(run))
+
+    async def continue_run(self, lease: L) -> bool:
+        """Resume a run whose lease was just taken; whether it goes on."""
+        run = lease.run
         try:
             # The run may have been ended or cancelled while no process held it.
             if lease.state.is_live:
@@ -164,7 +174,7 @@ class RunSupervisor(Generic[L]):
     async def release(self, lease: L) -> None:
         """Release the lease of a run that was not started; a failure is kept as its storage error."""
         try:
-            await self._journal.release(lease)
+            await self.starts.let_go(lease)
         except LeaseLost:
             return
         except StorageError as trouble:
@@ -218,7 +228,15 @@ class RunSupervisor(Generic[L]):
         """Suspend a run if it still only waits after a while."""
         work = self.work.get(run)
         if work is not None:
+            if work.only_waits:
+                work.is_settled.set()
             self.parking.suspend_soon(work)
+
+    def hand_over(self, run: str) -> None:
+        """Leave a run to another worker, now that no step of it is under way."""
+        work = self.work.get(run)
+        if work is not None:
+            work.hand_over()
 
     # --- for the rest of the runtime ----------------------------------------------------------------------------------
 
@@ -270,7 +288,10 @@ class RunSupervisor(Generic[L]):
         if state is None:
             return
         is_ours = is_ours or self.owns(state.parent)
-        if topic == CANCEL or (is_ours and topic in state.waits.values()):
+        if topic == CANCEL:
+            # It only ends, which needs no worker.
+            await self.ensure_running(run, is_here=True)
+        elif is_ours and topic in state.waits.values():
             await self.ensure_running(run)
 
     async def _remove_run(self, state: State) -> None:
@@ -291,16 +312,14 @@ class RunSupervisor(Generic[L]):
     async def _execute(self, work: ActiveRun[L], start: RunStart) -> None:
         run = work.lease.run
         ended: CompletedRun | None = None
+        is_suspended = True
         try:
             ending = await self._outcome_of(work, start)
             work.is_ending = True
             if ending is not None:
                 ending = await self._closing.completed_outcome(work, ending)
-            if ending is None and work.awaited:
-                self.parking.suspend(run)
-            elif ending is None:
-                self.parking.suspend_now(run)
-                await self._journal.release(work.lease)
+            if ending is None:
+                is_suspended = await self.starts.suspend(work)
             else:
                 key = ending_key(work.lease.state.round)
                 event: Event = (
@@ -318,6 +337,7 @@ class RunSupervisor(Generic[L]):
         finally:
             self.parking.cancel_suspend(work)
             work.is_over.set()
+            work.is_settled.set()
             if self.work.get(run) is work:
                 del self.work[run]
             if ended is not None:
@@ -329,6 +349,9 @@ class RunSupervisor(Generic[L]):
         with suppress(StorageError):
             if ended is not None:
                 await self.resume_suspended(ended.state.parent)
+            elif not is_suspended:
+                # What it waits for has come meanwhile.
+                await self.resume_run(work.lease)
             elif self.parking.is_suspended(run) and await self._has_ended(work.awaited):
                 # A child ended while the run was being suspended, and found no waiter.
                 await self.resume_suspended(run)
@@ -357,7 +380,7 @@ class RunSupervisor(Generic[L]):
         except asyncio.CancelledError as cancelled:
             if self._leaving:
                 raise
-            if not (work.is_cancelled or work.is_late or work.is_parking):
+            if not (work.is_cancelled or work.is_late or work.is_parking or work.is_handing_over):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise

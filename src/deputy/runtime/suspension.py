@@ -69,6 +69,12 @@ class SuspendedRuns(Generic[L]):
             return
         self._check_again(work, due)
 
+    def suspend_at_once(self, work: ActiveRun[L]) -> None:
+        """Suspend a run that only waits."""
+        self.cancel_suspend(work)
+        if work.task is not None and not work.is_parking and work.only_waits:
+            self._park(work, work.task)
+
     def _check_again(self, work: ActiveRun[L], due: float) -> None:
         self.cancel_suspend(work)
         self._patient += 1
@@ -97,7 +103,10 @@ class SuspendedRuns(Generic[L]):
         if due > asyncio.get_running_loop().time():
             self._check_again(work, due)
             return
+        self._park(work, work.task)
+
+    def _park(self, work: ActiveRun[L], task: asyncio.Task[None]) -> None:
         work.is_parking = True
         work.awaited = tuple(work.context.joining)
         work.context.is_suspended = True
-        work.task.cancel()
+        task.cancel()

@@ -52,6 +52,7 @@ class MemoryLease:
     def __init__(self, run: str, epoch: int, state: State) -> None:
         self.run = run
         self.epoch = epoch
+        self.queue = ""
         self.state = state
         self.trouble: StorageError | None = None
         """Why a record was lost: no later record is written."""

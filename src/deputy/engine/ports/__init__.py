@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import Workflow as Workflow
     from deputy.engine.ports.model import Model
     from deputy.engine.ports.observer import Observer
+    from deputy.engine.ports.placement import Dispatch, PlacingJournal
     from deputy.engine.ports.subtask_services import Ranker
     from deputy.engine.ports.tool import (
         Agents,
@@ -47,6 +48,7 @@ __all__ = [
     "BackendResult",
     "BackendSession",
     "Backends",
+    "Dispatch",
     "Engine",
     "Files",
     "FlowTool",
@@ -58,6 +60,7 @@ __all__ = [
     "NoWorktree",
     "NotReady",
     "Observer",
+    "PlacingJournal",
     "Preview",
     "PreviewedTool",
     "Ranker",
@@ -81,7 +84,7 @@ def __getattr__(name: str) -> object:
     """Load the protocols with the first use of one: what only reads the journal needs `queries` alone."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from deputy.engine.ports import backend, durable, model, observer, subtask_services, tool
+    from deputy.engine.ports import backend, durable, model, observer, placement, subtask_services, tool
 
-    modules = (backend, durable, model, observer, subtask_services, tool)
+    modules = (backend, durable, model, observer, placement, subtask_services, tool)
     return next(getattr(module, name) for module in modules if hasattr(module, name))

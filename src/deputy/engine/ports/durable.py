@@ -298,6 +298,11 @@ class Lease(Protocol):
         ...
 
     @property
+    def queue(self) -> str:
+        """The queue of the workers that carry it out; empty when the run stays with its process."""
+        ...
+
+    @property
     def state(self) -> State:
         """The state after the last durable record."""
         ...

@@ -28,13 +28,22 @@ class DamagedRecord(Struct, frozen=True, kw_only=True):
 
 
 class LeaseHolder(Struct, frozen=True, kw_only=True):
-    """The process that holds the lease of a run."""
+    """The process that holds the lease of a run, or the queue whose workers will take it."""
 
     owner: str
+    """Empty while a run of a queue waits for a worker, a message or a child."""
     is_gone: bool
     """Whether the process has certainly ended."""
     is_silent: bool
     """Whether it has sent no heartbeat for too long."""
+    host: str = ""
+    """The machine of the process, if several use the store."""
+    queue: str = ""
+    """The queue of the workers that carry out the run; empty when it stays with its process."""
+    is_queued: bool = False
+    """Whether the run waits for a worker."""
+    is_served: bool = True
+    """Whether a worker serves the queue."""
 
     @property
     def is_orphaned(self) -> bool:

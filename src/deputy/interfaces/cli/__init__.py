@@ -48,6 +48,8 @@ SECTIONS = {
         "pin": "Protect a run and its tree from pruning.",
         "prune": "Remove old runs with their transcripts and worktrees.",
         "store": "Prepare or check the Postgres store of many machines.",
+        "worker": "Carry out runs that other machines place in the store.",
+        "workers": "List the workers of the store.",
     },
     "Project tasks": {
         "task": "Add, list and change the numbered tasks of a project.",

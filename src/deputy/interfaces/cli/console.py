@@ -114,6 +114,8 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"is_flag": True, "help": "Never try another model or backend when one fails."},
     ),
     "no_inline": (("--no-inline",), {"is_flag": True, "help": "Never fall back to the session's own model."}),
+    "here": (("--here",), {"is_flag": True, "help": "Run in this process, although the store has workers."}),
+    "worker": (("--worker",), {"metavar": "LABEL", "help": "Let workers with this label run it (deputy worker)."}),
     "web": (("--web",), {"is_flag": True, "help": "Open the web page beside it; questions can be answered there."}),
     "events": (("--events",), {"metavar": "FILE|-", "help": "Write events as JSON lines."}),
 }
@@ -121,7 +123,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 LIMIT_OPTIONS = ("budget", "timeout", "tools")
 """The options that limit what a run may use."""
-SPAWN_OPTIONS = ("model", "workspace", *LIMIT_OPTIONS, "yes", "no_fallback", "no_inline", "events")
+SPAWN_OPTIONS = ("model", "workspace", *LIMIT_OPTIONS, "yes", "no_fallback", "no_inline", "events", "here", "worker")
 """The options of commands that start subagents."""
 
 
@@ -139,6 +141,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     no_inline: bool = False
     events: str | None = None
     web: bool = False
+    here: bool = False
+    worker: str | None = None
 
 
 class Console:

@@ -156,9 +156,12 @@ async def open_live_run(
             rules=settings,
             fallback=False if options.no_fallback else None,
             inline=False if options.no_inline else None,
+            here=options.here,
+            worker=options.worker,
         ) as deputy:
             if not can_ask():
                 await deputy.pass_questions(_show_waiting)
+            deputy.placed.tell = terminal.tell
             yield LiveRun(
                 deputy=deputy,
                 console=console,

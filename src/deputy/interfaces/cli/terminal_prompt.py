@@ -89,6 +89,14 @@ class TerminalPrompt:
             finally:
                 self.view.unpause(self)
 
+    def tell(self, text: str) -> None:
+        """Print a line above the live view."""
+        from deputy.interfaces.cli.console import warn
+
+        self.view.pause(self)
+        warn(text)
+        self.view.unpause(self)
+
     async def _choice(self, request: ApprovalRequest) -> Choice:
         """Ask for a choice; a yes to a shortened text shows all of it and asks again."""
         whole = self._shows_all

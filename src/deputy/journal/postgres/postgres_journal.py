@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 from deputy.core.errors import StorageError
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
+from deputy.journal.postgres import placed_runs
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.postgres_writer import PostgresWriter
 from deputy.journal.postgres.store_address import connect, is_away, storage_error
 from deputy.journal.process_identity import ProcessIdentity, this_process
 from deputy.journal.sql.group_writer import BEAT_SECONDS
-from deputy.journal.sql.sql_journal import SqlJournal
+from deputy.journal.sql.sql_journal import SqlJournal, check_id
 from deputy.journal.sql.sql_queries import STALE_SECONDS
+from deputy.journal.sql.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from deputy.engine.ports import RunStart
     from deputy.journal.postgres.store_address import StoreAddress
+    from deputy.journal.sql.transaction import SqlLease
 
 PATIENCE_SECONDS = 60.0
 """How long everything waits for a database that is away."""
@@ -62,6 +66,7 @@ class PostgresJournal(SqlJournal):
         self._stale_seconds = stale_seconds
         self._patience_seconds = patience_seconds
         self._is_healthy = writer.is_healthy
+        self._beat_always = writer.beat_always
         self._listener: Any = None
         self._listen_at = 0.0
         self._heard = 0
@@ -84,6 +89,56 @@ class PostgresJournal(SqlJournal):
     def rate_limit_shift(self) -> float:
         """What the clock of the database adds to the monotonic clock."""
         return self.clock.now() - time.monotonic()
+
+    # --- runs that workers carry out ----------------------------------------------------------------------------------
+
+    async def begin_placed(self, run: str, event: RunStart, queue: str) -> bool:
+        """Make a run with its first record and place it, in one transaction; False if the run exists."""
+        check_id(run)
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self._writer.submit(Transaction.begin_placed, run, at, masked, body, queue) is not None
+
+    async def place(self, run: str) -> bool | None:
+        """Put a live run that no process works on back on its queue; None when the run has no queue."""
+        return await self.transact(lambda tx: placed_runs.place(tx, run), run)
+
+    async def hand_over(self, lease: SqlLease) -> None:
+        """Give a run back to its queue."""
+        await self._writer.submit(placed_runs.hand_over, lease)
+
+    async def park(self, lease: SqlLease, awaits: Sequence[str]) -> bool:
+        """Release a run until a message comes or one of these children ends; False when that has happened already."""
+        return await self._writer.submit(placed_runs.park, lease, tuple(awaits))
+
+    async def acquire_placed(self, run: str, number: int) -> SqlLease | None:
+        """Take the lease of a run for a placement; None when another placement or an end came first."""
+        at, state = self._moment(), await self.state(run)
+        if state is None:
+            return None
+        return await self.transact(lambda tx: placed_runs.acquire_placed(tx, state, number, at), run)
+
+    async def sweep(self) -> tuple[int, int]:
+        """Place again what silent processes own, and what was claimed and never begun; how many of each.
+
+        After an outage every process looks silent, so nothing is done until the connection has worked for long enough.
+        """
+        if not self._is_healthy():
+            return (0, 0)
+        return await self.transact(lambda tx: placed_runs.sweep(tx, self._stale_seconds))
+
+    async def enter_worker(self, labels: Sequence[str], slots: int | None, *, default: int) -> int:
+        """Tell the others about this worker, which sends heartbeats from now on; returns its number of slots.
+
+        All workers of a label have the same number; another one is refused.
+        """
+        self._beat_always()
+        return await self.transact(lambda tx: placed_runs.enter_worker(tx, labels, slots, default, self._stale_seconds))
+
+    async def leave_workers(self) -> None:
+        """Tell the others that this worker takes no further runs."""
+        await self.transact(placed_runs.leave_workers)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     async def changes(self) -> int:
         """A number that changes when a run got a message or ended, or when that may have been missed."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deputy.core.errors import StorageError
+from deputy.engine.ports.placement import queue_of
 from deputy.engine.ports.queries import FOLLOW_LIMIT, Changes, Cursor, DamagedRecord, LeaseHolder
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import NOW, translated
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from deputy.journal.postgres.store_address import StoreAddress
 
 _HOLDERS = (
-    "SELECT l.run, l.owner, extract(epoch FROM clock_timestamp() - o.beat)::float8"
+    "SELECT l.run, l.owner, extract(epoch FROM clock_timestamp() - o.beat)::float8, o.host, l.queue, false"
     " FROM leases l LEFT JOIN owners o USING (owner) WHERE l.owner IS NOT NULL"
+    " UNION ALL SELECT l.run, '', 0, '', l.queue, l.is_placed FROM leases l JOIN runs r USING (run)"
+    " WHERE r.is_live AND l.owner IS NULL AND l.queue IS NOT NULL"
+)
+_WORKERS = (
+    "SELECT owner, host, version, labels, slots, draining, extract(epoch FROM clock_timestamp() - beat)::float8,"
+    " (SELECT count(*) FROM leases l WHERE l.owner = owners.owner) FROM owners"
+    " WHERE slots > 0 AND beat >= clock_timestamp() - ?::float8 * interval '1 s' ORDER BY host, owner"
 )
 _ENDED_OWNERS = (
     "SELECT owner FROM owners WHERE beat < clock_timestamp() - interval '1 day'"
@@ -33,6 +41,20 @@ _PROCESSES = (
     " WHERE l.held > 0 OR o.beat > clock_timestamp() - interval '30 s' ORDER BY o.host, o.owner"
 )
 _PAUSE_SECONDS = 0.2
+
+
+class WorkerRow(NamedTuple):
+    """A worker as the others see it."""
+
+    owner: str
+    host: str
+    version: str
+    labels: list[str]
+    slots: int
+    is_draining: bool
+    silent_seconds: float
+    held: int
+    """How many runs it holds."""
 
 
 class PostgresQueries(SqlQueries):
@@ -88,15 +110,35 @@ class PostgresQueries(SqlQueries):
         is_trusted = self._trusts_silence()
         here = boot_id()
         found: dict[str, LeaseHolder] = {}
-        for run, owner, silence in self._rows(_HOLDERS):
+        rows = self._rows(_HOLDERS)
+        served = self._served() if any(is_queued for *_, is_queued in rows) else set[str]()
+        for run, owner, silence, host, queue, is_queued in rows:
             is_silent = silence is not None and silence > self._stale_seconds
             is_gone = silence is None or (is_silent and _is_of(owner, here) and has_ended(owner))
-            found[run] = LeaseHolder(owner=owner, is_gone=is_gone, is_silent=is_silent and is_trusted)
+            found[run] = LeaseHolder(
+                owner=owner,
+                is_gone=is_gone,
+                is_silent=is_silent and is_trusted,
+                host=host or "",
+                queue=queue or "",
+                is_queued=is_queued,
+                is_served=not is_queued or queue in served,
+            )
         return found
 
     def accounts(self, runs: Sequence[str]) -> list[tuple[str, bytes]]:
         """The accounts of these runs, as JSON."""
         return self._rows("SELECT run, account FROM budgets WHERE run = ANY(?)", list(runs))
+
+    def workers(self) -> list[WorkerRow]:
+        """The workers that have sent a heartbeat lately."""
+        return [WorkerRow(*row) for row in self._rows(_WORKERS, self._stale_seconds)]
+
+    def _served(self) -> set[str]:
+        """The queues of workers that take runs."""
+        return {
+            queue_of(label) for worker in self.workers() if not worker.is_draining for label in worker.labels or [""]
+        }
 
     def version(self) -> int:
         """The version of the tables."""

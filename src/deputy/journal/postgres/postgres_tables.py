@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from deputy.journal.sql.rows import Row
     from deputy.journal.sql.sql_store import Bulk
 
-COLUMNS: Final[dict[Bulk, int]] = {"events": 8, "leases": 3, "runs": 8, "states": 4, "released": 3, "progress": 4}
+COLUMNS: Final[dict[Bulk, int]] = {
+    "events": 8,
+    "leases": 3,
+    "placed": 2,
+    "runs": 8,
+    "states": 4,
+    "released": 3,
+    "progress": 4,
+}
 """The columns of what is written in bulk, in the order of `commit_batch`."""
 _PUT: Final[dict[Bulk, str]] = {
     name: f"SELECT put_{name}({', '.join(f'${at}' for at in range(1, count + 1 + (name in ('events', 'progress'))))})"
@@ -30,7 +38,11 @@ _ADD_EVENT = (
 )
 _HOLDER = (
     "SELECT l.owner, l.epoch, (SELECT extract(epoch FROM clock_timestamp() - o.beat)::float8 FROM owners o"
-    " WHERE o.owner = l.owner) FROM leases l WHERE l.run = $1 FOR UPDATE"
+    " WHERE o.owner = l.owner), l.queue FROM leases l WHERE l.run = $1 FOR UPDATE"
+)
+_GRANT = (
+    "INSERT INTO leases (run, owner, epoch) VALUES ($1, $2, $3) ON CONFLICT (run) DO UPDATE"
+    " SET owner = excluded.owner, epoch = excluded.epoch, is_placed = false, is_parked = false, awaits = '{}'"
 )
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
@@ -102,8 +114,16 @@ class PostgresTables:
         rows = self._session.fetch(_HOLDER, run)
         if not rows:
             return None
-        owner, epoch, silence = rows[0]
-        return LeaseRow(owner or "", epoch, silence is None or silence > self._stale_seconds)
+        owner, epoch, silence, queue = rows[0]
+        return LeaseRow(owner or "", epoch, silence is None or silence > self._stale_seconds, queue or "")
+
+    def grant(self, run: str, owner: str, epoch: int) -> None:
+        """Write the lease of a run; what it was placed or parked for is over."""
+        self._session.fetch(_GRANT, run, owner, epoch)
+
+    def announce(self, runs: Sequence[str], callers: Sequence[str]) -> None:
+        """Tell other processes which runs ended or got a message, and place those that were parked for it."""
+        self._session.fetch("SELECT announce($1, $2)", runs, callers)
 
     def has_ended(self, owner: str) -> bool:
         """Not known: a process may be on another machine, and its heartbeat ends with its last lease."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _CLOSING_SECONDS = 10.0
 """How long a process that ends waits for a database that is away."""
-_WIDTH = 7 + sum(COLUMNS.values()) + 1
+_WIDTH = 7 + sum(COLUMNS.values()) + 2
 _COMMIT = f"SELECT * FROM commit_batch({', '.join(f'${at}' for at in range(1, _WIDTH + 1))})"  # noqa: S608
 _DONE, _DONE_BEFORE = 1, 2
 
@@ -64,6 +64,14 @@ class CommitRecorder:
         raise NeedsSession
 
     def add_event(self, row: Row) -> bool:
+        """Refuse."""
+        raise NeedsSession
+
+    def grant(self, run: str, owner: str, epoch: int) -> None:
+        """Refuse."""
+        raise NeedsSession
+
+    def announce(self, runs: Sequence[str], callers: Sequence[str]) -> None:
         """Refuse."""
         raise NeedsSession
 
@@ -141,6 +149,16 @@ class PostgresWriter(GroupWriter):
         """Whether the connection has worked for so long that living processes must have sent a heartbeat meanwhile."""
         return time.monotonic() - self._healthy_since >= self._stale_seconds
 
+    def _release_all(self, tx: Transaction) -> None:
+        """Place what workers carry out; the rest can be resumed by any process."""
+        own = (
+            "SELECT l.run FROM leases l JOIN runs r USING (run) WHERE l.owner = ? AND l.queue IS NOT NULL AND r.is_live"
+        )
+        left = [run for (run,) in tx.tables.execute(own, (self.owner,)).fetchall()]
+        if left:
+            tx.tables.execute("SELECT place(?)", (left,))
+        super()._release_all(tx)
+
     def _close(self) -> None:
         if self._session is None:
             return
@@ -213,7 +231,8 @@ class PostgresWriter(GroupWriter):
         arrays = [column for what in COLUMNS for column in columns(what, recorder.rows[what])]
         named = [list(tx.named), list(tx.named.values()), sorted(recorder.free - tx.released)]
         sent.append((tx, results))
-        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, *named, *arrays, sorted(tx.notices))[0]
+        told = [sorted(tx.notices), sorted(tx.callers)]
+        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, *named, *arrays, *told)[0]
         status, accounts, held, limited = row
         if status == _DONE_BEFORE:
             # The transaction that was sent first is the one that happened.
@@ -250,8 +269,7 @@ class PostgresWriter(GroupWriter):
             self._add_progress(tx, progress)
             if progress:
                 tables.put("progress", progress)
-            if tx.notices:
-                session.fetch("SELECT notify_all($1)", sorted(tx.notices))
+            tx.announce()
             limits = session.fetch("SELECT account, held_until, limited_until FROM rate_limits")
         except BaseException:
             if not session.is_closed:

@@ -19,11 +19,22 @@ GRANT SELECT ON ALL TABLES IN SCHEMA deputy TO deputy_reader, deputy_answerer, d
 
 -- Answerer: also approve, answer and cancel the runs of others. It cannot start or take over a run.
 GRANT INSERT ON deputy.inbox TO deputy_answerer;
-GRANT EXECUTE ON FUNCTION deputy.may_answer, deputy.lock_batch, deputy.beat TO deputy_answerer;
+GRANT EXECUTE ON FUNCTION deputy.may_answer, deputy.lock_batch, deputy.beat, deputy.announce
+    TO deputy_answerer;
 
 -- Worker: also start runs, carry them out, take them over and remove them. It cannot approve or answer.
 GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deputy TO deputy_worker;
 REVOKE UPDATE ON deputy.inbox FROM deputy_worker;
 GRANT UPDATE (is_taken) ON deputy.inbox TO deputy_worker;
 REVOKE INSERT, UPDATE, DELETE ON deputy.schema_version FROM deputy_worker;
-GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat TO deputy_worker;
+GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat, deputy.announce, deputy.enqueue, deputy.lost_placements
+    TO deputy_worker;
+DO $$
+BEGIN
+    -- The queues of `deputy worker`, where there are some.
+    IF EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'dbos') THEN
+        GRANT USAGE ON SCHEMA dbos TO deputy_worker;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dbos TO deputy_worker;
+        GRANT USAGE ON ALL SEQUENCES IN SCHEMA dbos TO deputy_worker;
+    END IF;
+END $$;

@@ -32,11 +32,15 @@ CREATE TABLE owners (
     draining boolean NOT NULL DEFAULT false) WITH (fillfactor = 50);
 
 -- One lease per run; the lock of its row is the fence.
--- `placed` counts placements, `is_placed` says that an engine has the run, `awaits` are the children it waits for.
+-- A run with a `queue` is carried out by workers. While it is live, exactly one of these holds: a process owns it, it
+-- `is_placed` on its queue, or it `is_parked` until a message comes or a child among `awaits` ends.
+-- `placed` counts its placements: a worker that is handed an earlier one leaves the run alone. `lost_owner` was silent.
 CREATE TABLE leases (
-    run text PRIMARY KEY, owner text, epoch bigint NOT NULL, placed bigint NOT NULL DEFAULT 0,
-    is_placed boolean NOT NULL DEFAULT false, awaits text[] NOT NULL DEFAULT '{}') WITH (fillfactor = 70);
+    run text PRIMARY KEY, owner text, epoch bigint NOT NULL, queue text, placed bigint NOT NULL DEFAULT 0,
+    is_placed boolean NOT NULL DEFAULT false, is_parked boolean NOT NULL DEFAULT false, placed_at timestamptz,
+    awaits text[] NOT NULL DEFAULT '{}', lost_owner text) WITH (fillfactor = 70);
 CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL;
+CREATE INDEX leases_placed ON leases (placed_at) WHERE is_placed;
 
 -- Messages to runs; each is taken once, in the transaction that makes it an event.
 CREATE TABLE inbox (
@@ -183,6 +187,84 @@ CREATE FUNCTION put_released(names text[], epochs bigint[], holders text[]) RETU
     WHERE leases.run = e.run AND leases.epoch = e.epoch AND leases.owner = e.owner
 $$;
 
+-- Give a placement to the engine that hands runs to workers, in the transaction that decides it. Callers need no rights
+-- on the tables of the engine.
+CREATE FUNCTION enqueue(run text, number bigint, queue text) RETURNS void LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM dbos.enqueue_workflow(
+        workflow_name => 'deputy_run', queue_name => queue, positional_args => ARRAY[to_json(run), to_json(number)],
+        workflow_id => run || '/' || number, app_version => 'deputy');
+END $$;
+
+-- New runs that wait for a worker.
+CREATE FUNCTION put_placed(names text[], queues text[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO leases (run, epoch, queue, placed, is_placed, placed_at)
+        SELECT n.run, 0, n.queue, 1, true, clock_timestamp() FROM unnest(names, queues) AS n (run, queue);
+    SELECT enqueue(n.run, 1, n.queue) FROM unnest(names, queues) AS n (run, queue);
+$$;
+
+-- Take runs from their owner or their wait, and put them on their queue.
+CREATE FUNCTION place(names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN UPDATE leases SET owner = NULL, placed = placed + 1, is_placed = true, is_parked = false, awaits = '{}',
+        placed_at = clock_timestamp() WHERE run = ANY (names) AND queue IS NOT NULL RETURNING run, placed, queue
+    LOOP
+        PERFORM enqueue(one.run, one.placed, one.queue);
+    END LOOP;
+END $$;
+
+-- The runs whose placement the engine has lost: the worker that claimed it is silent, or the engine ended or dropped it.
+CREATE FUNCTION lost_placements(stale_seconds float8) RETURNS SETOF text LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT l.run FROM deputy.leases l
+        LEFT JOIN dbos.workflow_status w ON w.workflow_uuid = l.run || '/' || l.placed
+        LEFT JOIN deputy.owners o ON o.owner = w.executor_id AND o.beat >= clock_timestamp() - stale_seconds * interval '1 s'
+        WHERE l.is_placed AND l.placed_at < clock_timestamp() - stale_seconds * interval '1 s'
+        AND (w.status IS NULL OR (w.status = 'PENDING' AND o.owner IS NULL)
+            OR w.status NOT IN ('ENQUEUED', 'DELAYED', 'PENDING'));
+END $$;
+
+-- Place again what silent processes own, and what the engine has lost; returns both counts. Locked leases are left to
+-- the next sweep.
+CREATE FUNCTION sweep(stale_seconds float8, OUT taken integer, OUT claimed integer) LANGUAGE plpgsql AS $$
+DECLARE
+    left_runs text[];
+    lost_runs text[];
+BEGIN
+    SELECT array_agg(s.run) INTO left_runs FROM (
+        SELECT l.run FROM leases l LEFT JOIN owners o USING (owner)
+        WHERE l.owner IS NOT NULL AND l.queue IS NOT NULL
+            AND (o.beat IS NULL OR o.beat < clock_timestamp() - stale_seconds * interval '1 s')
+        ORDER BY l.run FOR UPDATE OF l SKIP LOCKED) s JOIN runs r USING (run) WHERE r.is_live;
+    UPDATE leases SET lost_owner = owner WHERE run = ANY (left_runs);
+    PERFORM place(left_runs);
+    SELECT array_agg(s.run) INTO lost_runs FROM (
+        SELECT l.run FROM leases l WHERE l.run IN (SELECT lost_placements(stale_seconds)) AND l.is_placed
+        ORDER BY l.run FOR UPDATE SKIP LOCKED) s JOIN runs r USING (run) WHERE r.is_live;
+    PERFORM place(lost_runs);
+    taken := coalesce(cardinality(left_runs), 0);
+    claimed := coalesce(cardinality(lost_runs), 0);
+END $$;
+
+-- Tell the processes that own runs which of them got a message or ended (`names`), and place what was parked for that.
+-- The leases of these runs and of their `callers` are locked: a run that parks has seen the end, or is found here.
+CREATE FUNCTION announce(names text[], callers text[]) RETURNS void LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
+DECLARE
+    woken text[];
+BEGIN
+    PERFORM pg_notify('deputy', name) FROM unnest(names) AS name;
+    SELECT array_agg(run) INTO woken FROM leases WHERE is_parked
+        AND (run = ANY (names) OR (run = ANY (callers) AND awaits && names));
+    IF woken IS NOT NULL THEN
+        PERFORM place(woken);
+    END IF;
+END $$;
+
 -- Lock what a batch needs; whether it was committed before, as after a lost COMMIT. The lock on `events` comes before
 -- the transaction has an id, that of the owner before all leases, and those come in order.
 CREATE FUNCTION lock_batch(me text, number bigint, names text[]) RETURNS boolean LANGUAGE plpgsql
@@ -219,26 +301,23 @@ CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETU
     ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, batch = excluded.batch
 $$;
 
-CREATE FUNCTION notify_all(names text[]) RETURNS void LANGUAGE sql AS
-    $$SELECT pg_notify('deputy', name) FROM unnest(names) AS name$$;
-
 -- A whole batch in one call. `status`: 1 done, 2 done before, 0 nothing was written because a lease is not held, or
 -- one of `free` is held.
 CREATE FUNCTION commit_batch(
     me text, number bigint, my_host text, my_version text, held_runs text[], held_epochs bigint[], free text[],
     e1 text[], e2 bigint[], e3 text[], e4 float8[], e5 float8[], e6 text[], e7 bytea[], e8 bytea[],
-    l1 text[], l2 text[], l3 bigint[],
+    l1 text[], l2 text[], l3 bigint[], q1 text[], q2 text[],
     r1 float8[], r2 bytea[], r3 bytea[], r4 text[], r5 text[], r6 text[], r7 boolean[], r8 boolean[],
     s1 float8[], s2 bytea[], s3 bytea[], s4 text[],
     x1 text[], x2 bigint[], x3 text[],
     p1 text[], p2 integer[], p3 float8[], p4 bytea[],
-    notices text[],
+    notices text[], callers text[],
     OUT status integer, OUT accounts text[], OUT held_until float8[], OUT limited_until float8[])
     LANGUAGE plpgsql AS $$
 DECLARE
     found_count bigint;
 BEGIN
-    IF lock_batch(me, number, held_runs || free) THEN
+    IF lock_batch(me, number, held_runs || free || callers) THEN
         status := 2;
         RETURN;
     END IF;
@@ -251,12 +330,13 @@ BEGIN
     END IF;
     PERFORM beat(me, number, my_host, my_version);
     IF cardinality(l1) > 0 THEN PERFORM put_leases(l1, l2, l3); END IF;
+    IF cardinality(q1) > 0 THEN PERFORM put_placed(q1, q2); END IF;
     IF cardinality(e1) > 0 THEN PERFORM put_events(0, e1, e2, e3, e4, e5, e6, e7, e8); END IF;
     IF cardinality(s1) > 0 THEN PERFORM put_states(s1, s2, s3, s4); END IF;
     IF cardinality(r1) > 0 THEN PERFORM put_runs(r1, r2, r3, r4, r5, r6, r7, r8); END IF;
     IF cardinality(x1) > 0 THEN PERFORM put_released(x1, x2, x3); END IF;
     IF cardinality(p1) > 0 THEN PERFORM put_progress(0, p1, p2, p3, p4); END IF;
-    IF cardinality(notices) > 0 THEN PERFORM notify_all(notices); END IF;
+    IF cardinality(notices) > 0 THEN PERFORM announce(notices, callers); END IF;
     status := 1;
     IF EXISTS (SELECT 1 FROM rate_limits) THEN
         SELECT array_agg(l.account), array_agg(l.held_until), array_agg(l.limited_until)
@@ -264,4 +344,4 @@ BEGIN
     END IF;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION may_answer, lock_batch, beat FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION may_answer, lock_batch, beat, announce, enqueue, lost_placements FROM PUBLIC;

@@ -74,6 +74,7 @@ class GroupWriter:
         self._shown_at = float("-inf")
         self._beat_at: float | None = None
         self._held: set[str] = set()
+        self._beats_always = False
         self.rate_limits: dict[str, HeldUntil] = {}
         """The held-back provider accounts, as of the last commit."""
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
@@ -137,6 +138,10 @@ class GroupWriter:
             self._wake.notify()
         await bounded_wait(self._thread.join)
 
+    def beat_always(self) -> None:
+        """Send heartbeats also while no lease is held."""
+        self._beats_always = True
+
     def _hand_over(self) -> None:
         handed, self._handed = self._handed, []
         with self._wake:
@@ -156,9 +161,10 @@ class GroupWriter:
     def _next_batch(self) -> list[Work] | None:
         with self._wake:
             while not self._work and not self._closing:
-                # Without held leases no heartbeat is needed.
-                self._wake.wait(_LOOK_SECONDS if self._held or self._progress else None)
-                if self._progress or (self._held and self._is_beat_due()):
+                # Without held leases no heartbeat is needed, unless others must know of this process.
+                is_beating = self._held or self._beats_always
+                self._wake.wait(_LOOK_SECONDS if is_beating or self._progress else None)
+                if self._progress or (is_beating and self._is_beat_due()):
                     break
             if not self._work and self._closing:
                 return None

@@ -29,6 +29,8 @@ class LeaseRow(NamedTuple):
     epoch: int
     is_orphaned: bool
     """Whether its holder, if there is one, has ended or is silent."""
+    queue: str = ""
+    """The queue of the workers that carry it out; empty when the run stays with its process."""
 
     @property
     def pid(self) -> str:

@@ -127,7 +127,7 @@ class SqlJournal:
 
     async def begin(self, run: str, event: RunOpened | Requested) -> SqlLease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
-        _check_id(run)
+        check_id(run)
         at, (masked, body) = self._moment(), self._written(event)
         return await self._writer.submit(Transaction.begin, run, at, masked, body)
 
@@ -180,7 +180,7 @@ class SqlJournal:
 
     async def spawn(self, lease: SqlLease, key: str, child: str, event: Requested) -> SqlLease | None:
         """Record a spawn and create the child in one transaction; None when that was done before."""
-        _check_id(child)
+        check_id(child)
         at, (masked, body) = self._moment(), self._written(event)
         return await self._writer.submit(Transaction.spawn, lease, key, child, at, masked, body)
 
@@ -192,14 +192,17 @@ class SqlJournal:
     async def finish(self, lease: SqlLease, key: str, event: Event) -> Record:
         """Record the end of a run and release its lease, in one transaction."""
         at, (masked, body) = self._moment(), self._written(event)
-        record = await self._writer.submit(Transaction.finish, lease, key, at, masked, body)
+        parent = lease.state.parent if lease.queue else None
+        above = () if parent is None else (parent,)
+        record = await self._writer.submit(Transaction.finish, lease, key, at, masked, body, runs=above)
         self._write_transcript_soon(lease.run)
         return record
 
     async def expire(self, seen: State) -> bool:
         """End an overdue run in one transaction, even if another process holds its lease; whether this ended it."""
         at = self._moment()
-        is_ended = await self.transact(lambda tx: expire.expire(tx, seen, at), seen.run)
+        runs = (seen.run,) if seen.parent is None else (seen.run, seen.parent)
+        is_ended = await self.transact(lambda tx: expire.expire(tx, seen, at), *runs)
         if is_ended:
             self._write_transcript_soon(seen.run)
         return is_ended
@@ -401,7 +404,8 @@ def _receive(done: asyncio.Future[Any]) -> None:
         done.exception()
 
 
-def _check_id(run: str) -> None:
+def check_id(run: str) -> None:
+    """Refuse an id that cannot name a run."""
     # Ids are only compared, but must be printable and short.
     if not run or len(run) > _ID_LENGTH or not run.isprintable():
         raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")

@@ -31,8 +31,9 @@ class SqlResult(Protocol):
         ...
 
 
-Bulk: TypeAlias = Literal["events", "progress", "runs", "states", "leases", "released"]
-"""What is written in bulk: records, progress, new or moved runs, states of runs that stay, new leases, ended ones."""
+Bulk: TypeAlias = Literal["events", "progress", "runs", "states", "leases", "released", "placed"]
+"""What is written in bulk: records, progress, new or moved runs, states of runs that stay, new leases, ended ones, and
+those of new runs that wait for a worker."""
 
 
 class SqlTables(Protocol):
@@ -60,6 +61,14 @@ class SqlTables(Protocol):
 
     def holder(self, run: str) -> LeaseRow | None:
         """The lease of a run, which no other process changes before the transaction ends."""
+        ...
+
+    def grant(self, run: str, owner: str, epoch: int) -> None:
+        """Write the lease of a run, replacing its holder."""
+        ...
+
+    def announce(self, runs: Sequence[str], callers: Sequence[str]) -> None:
+        """Tell other processes which runs ended or got a message; `callers` are those of the ended ones."""
         ...
 
     def has_ended(self, owner: str) -> bool:

@@ -53,11 +53,13 @@ FIRST = "requested"
 class SqlLease:
     """The right to write the records of one run, until another process takes it; with the run's state."""
 
-    __slots__ = ("epoch", "run", "state", "trouble")
+    __slots__ = ("epoch", "queue", "run", "state", "trouble")
 
-    def __init__(self, run: str, epoch: int, state: State) -> None:
+    def __init__(self, run: str, epoch: int, state: State, queue: str = "") -> None:
         self.run = run
         self.epoch = epoch
+        self.queue = queue
+        """The queue of the workers that carry it out; empty when the run stays with its process."""
         self.state = state
         """As of the last commit."""
         self.trouble: BaseException | None = None
@@ -72,6 +74,7 @@ class LeaseTable:
         self._owner = owner
         self._given: list[Row] = []
         self._given_up: list[Row] = []
+        self._placed: list[Row] = []
 
     def give_first(self, run: str) -> int:
         """Grant the first lease of a run and return its epoch; the transaction fails if the run already had one."""
@@ -81,11 +84,11 @@ class LeaseTable:
     def give(self, run: str, epoch: int) -> None:
         """Grant the lease of a run, replacing its holder."""
         self.write()
-        query = (
-            "INSERT INTO leases (run, owner, epoch) VALUES (?, ?, ?)"
-            " ON CONFLICT (run) DO UPDATE SET owner = excluded.owner, epoch = excluded.epoch"
-        )
-        self._tables.execute(query, (run, self._owner, epoch))
+        self._tables.grant(run, self._owner, epoch)
+
+    def give_workers(self, run: str, queue: str) -> None:
+        """Let the workers of a queue take the first lease of a run."""
+        self._placed.append((run, queue))
 
     def give_up(self, run: str, epoch: int) -> None:
         """Release a lease, unless another process holds it by now."""
@@ -106,6 +109,9 @@ class LeaseTable:
         if self._given:
             self._tables.put("leases", self._given)
             self._given.clear()
+        if self._placed:
+            self._tables.put("placed", self._placed)
+            self._placed.clear()
         if self._given_up:
             self._tables.put("released", self._given_up)
             self._given_up.clear()
@@ -136,6 +142,8 @@ class Transaction:
         """Whether records were removed; the commit marker may name one of them."""
         self.notices: set[str] = set()
         """The runs that ended or got a message, for processes that wait for them."""
+        self.callers: set[str] = set()
+        """The callers of ended runs, which may be parked until then."""
         self._location = location
         self._states: dict[SqlLease, State] = {}
         self._fenced: dict[str, SqlLease] = {} if fenced is None else fenced
@@ -218,12 +226,28 @@ class Transaction:
         self.append(lease, FIRST, at, event, body)
         return lease
 
+    def begin_placed(self, run: str, at: Moment, event: Event, body: bytes, queue: str) -> SqlLease | None:
+        """Make a run with its first record for the workers of a queue; None when there is such a run already."""
+        if (
+            not self._is_hopeful
+            and self._tables.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None
+        ):
+            return None
+        self._leases.give_workers(run, queue)
+        lease = self._fenced[run] = SqlLease(run, 0, State(), queue)
+        self.append(lease, FIRST, at, event, body)
+        del self._fenced[run]
+        return lease
+
     def spawn(self, lease: SqlLease, key: str, child: str, at: Moment, event: Event, body: bytes) -> SqlLease | None:
-        """Record a spawn and create the child; None when that was done before."""
+        """Record a spawn and create the child, for workers if its caller is theirs; None when that was done before."""
         self.fence(lease)
         if not self._is_hopeful and self.has(lease.run, key):
             return None
-        born = self.begin(child, at, event, body)
+        if lease.queue:
+            born = self.begin_placed(child, at, event, body, lease.queue)
+        else:
+            born = self.begin(child, at, event, body)
         if born is not None:
             spawned = Spawned(child=child)
             self.append(lease, key, at, spawned, encode(spawned))
@@ -238,7 +262,7 @@ class Transaction:
         self._leases.give(run, epoch)
         self.granted.add(run)
         self._fenced.pop(run, None)
-        return SqlLease(run, epoch, state)
+        return SqlLease(run, epoch, state, "" if holder is None else holder.queue)
 
     def holder(self, run: str) -> LeaseRow | None:
         """The lease of a run."""
@@ -252,6 +276,10 @@ class Transaction:
     def release(self, lease: SqlLease) -> None:
         """Release a lease."""
         self._leases.give_up(lease.run, lease.epoch)
+        self.let_go(lease)
+
+    def let_go(self, lease: SqlLease) -> None:
+        """Note that a statement took the lease from this process."""
         self.released.add(lease.run)
         self._fenced.pop(lease.run, None)
 
@@ -347,6 +375,8 @@ class Transaction:
             before = lease.state
             if not state.is_live and (before.is_live or not before.seq):
                 self.notices.add(lease.run)
+                if lease.queue and state.parent is not None:
+                    self.callers.add(state.parent)
             if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
                 turned.append((state.last_at, *state_row(state), lease.run))
             else:
@@ -356,6 +386,11 @@ class Transaction:
             tables.put("states", turned)
         if moved:
             tables.put("runs", moved)
+
+    def announce(self) -> None:
+        """Tell other processes which runs ended or got a message."""
+        if self.notices:
+            self.tables.announce(sorted(self.notices), sorted(self.callers))
 
     @property
     def last(self) -> tuple[str, int] | None:

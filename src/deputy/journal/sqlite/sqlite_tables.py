@@ -27,6 +27,10 @@ _ADD_EVENT = (
     " ON CONFLICT (run, key) DO NOTHING"
 )
 _HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.run = ?"
+_GRANT = (
+    "INSERT INTO leases (run, owner, epoch) VALUES (?, ?, ?)"
+    " ON CONFLICT (run) DO UPDATE SET owner = excluded.owner, epoch = excluded.epoch"
+)
 
 
 class BulkStatement(NamedTuple):
@@ -114,6 +118,13 @@ class SqliteTables:
         owner, epoch, beat = row
         is_silent = not owner or beat is None or time.monotonic() - beat > self._stale_seconds
         return LeaseRow(owner or "", epoch, is_silent or has_process_ended(owner))
+
+    def grant(self, run: str, owner: str, epoch: int) -> None:
+        """Write the lease of a run."""
+        self.connection.execute(_GRANT, (run, owner, epoch))
+
+    def announce(self, runs: Sequence[str], callers: Sequence[str]) -> None:
+        """Nothing: other processes notice every commit to the file."""
 
     def has_ended(self, owner: str) -> bool:
         """Whether a process has certainly ended."""

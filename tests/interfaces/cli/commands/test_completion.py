@@ -44,7 +44,7 @@ def shell(name: str) -> str:
 def test_bash_completes_commands_options_runs_agents_and_models(house, env):
     lines = {
         "deputy comp": "completion",
-        "deputy ask --wor": "--workspace",
+        "deputy ask --works": "--workspace",
         "deputy show l": "last",
         "deputy cancel where": "where-light",
         "deputy ask --agent re": "rewriter researcher reviewer reviser",

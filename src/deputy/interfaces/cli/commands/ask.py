@@ -56,7 +56,7 @@ Exit codes:
 @click.option(
     "--agent", metavar="NAME", shell_complete=complete_agent, help="The agent that answers; `deputy agents` lists them."
 )
-@with_run_options("model", "workspace", "budget", "timeout", "no_fallback", "no_inline", "events")
+@with_run_options("model", "workspace", "budget", "timeout", "no_fallback", "no_inline", "events", "here", "worker")
 @with_console("Print the outcome as JSON.")
 def command(
     console: Console,

@@ -10,6 +10,7 @@ import click
 
 from deputy.core.errors import StorageError
 from deputy.core.events import APPROVAL
+from deputy.engine.ports.placement import label_of
 from deputy.interfaces.cli.console import Console, note, open_journal, show, show_json, warn, with_console
 from deputy.interfaces.run_names import short_ids
 from deputy.interfaces.safe_text import print_error
@@ -60,6 +61,8 @@ def command(console: Console, everything: bool) -> None:
 
 def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]], short: dict[str, str]) -> None:
     """Print how to answer the first question and approval, and how to resume a run that was answered or interrupted."""
+    if queued := _queued(statuses):
+        note(queued)
     answered = {run for run, _ in ready}
     asking = [status.state for status in statuses if status.state.run not in answered]
     if words := [short[state.run] for state in asking if _waits_for_words(state)]:
@@ -86,6 +89,14 @@ def _sync_here(queries: Queries) -> None:
         warn(f"cannot update the project's tasks: {print_error(error)}")
 
 
+def _queued(statuses: list[RunStatus]) -> str | None:
+    """Why the first run that no worker takes waits, and what to do."""
+    from deputy.interfaces.placed_calls import no_worker
+
+    holders = (one.holder for one in statuses if one.holder is not None and one.holder.is_queued)
+    return next((no_worker(holder.queue) for holder in holders if not holder.is_served), None)
+
+
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "COST", "DELEGATION")
 
 
@@ -108,11 +119,22 @@ def _levels(statuses: list[RunStatus]) -> dict[str, int]:
     return levels
 
 
+def _where(status: RunStatus) -> str:
+    """The worker that carries out the run, or the label of the workers that it waits for."""
+    holder = status.holder
+    if holder is None or not holder.queue:
+        return ""
+    if holder.host:
+        return f" @{holder.host}"
+    return f" @{label_of(holder.queue) or 'any worker'}" if holder.is_queued else ""
+
+
 def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tuple[str, ...]:
     state = status.state
     deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
     # A call repeats the questions of its tasks, which have rows of their own.
     asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
+    name = f"{state.label or state.command or state.agent}{_where(status)}"
     # A call asks no model itself.
     model = f" ({state.model})" if state.model and state.command != "delegate" else ""
     return (
@@ -122,7 +144,7 @@ def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tu
         f"{'~' * status.usage.estimated}{count(status.usage.input)}",
         count(status.usage.output),
         status.usage.cost_text or "-",
-        f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}{model}",
+        f"{'  ' * level}{name}{': ' if asked else ''}{asked}{model}",
     )
 
 

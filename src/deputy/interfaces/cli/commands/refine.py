@@ -69,6 +69,8 @@ class _WithScript(click.Command):
     *LIMIT_OPTIONS,
     "yes",
     "events",
+    "here",
+    "worker",
     model="The director's model: provider:model or an alias.",
     workspace="The folder that the director works in.",
     tools="The director's tools, instead of the read-only ones.",

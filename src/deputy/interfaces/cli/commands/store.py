@@ -30,7 +30,7 @@ def migrate(console: Console) -> None:
     """Create the tables, or bring them to this version; also after a restore from a backup."""
     from deputy.stores import migrate_store
 
-    location, before, after = migrate_store(_home())
+    location, before, after = migrate_store(store_home())
     done = "They were so already." if before == after else "Every machine can use them now."
     form = {"store": location, "version_before": before, "version": after}
     console.show(form, f"{location}: the tables have version {after}. {done}")
@@ -42,7 +42,7 @@ def status(console: Console) -> None:
     """Show the store, its tables, and the processes that hold runs."""
     from deputy.stores import read_store
 
-    report = read_store(_home())
+    report = read_store(store_home())
     console.show(_form(report), _lines(report))
 
 
@@ -55,7 +55,8 @@ def roles(console: Console) -> None:
     console.show({"sql": store_roles()}, store_roles().rstrip())
 
 
-def _home() -> Any:
+def store_home() -> Any:
+    """The home of a Deputy with a store; a UsageError without one."""
     from deputy.journal.home import home_path
     from deputy.stores import store_url
 

@@ -1,0 +1,57 @@
+"""`deputy worker`: carry out runs that other machines place in the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.core.errors import UsageError
+from deputy.interfaces.background import cause_of
+from deputy.interfaces.cli.console import Console, warn, with_console
+from deputy.interfaces.cli.runner import run_command
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from deputy.worker import Worker
+
+
+@click.command(
+    epilog="\b\nExamples:\n  deputy worker\n  deputy worker --concurrency 16 --labels gpu\n\n\b\n"
+    "SIGTERM or Ctrl-C: it claims nothing more, lets steps end for 30 s, and hands over what is left.\n"
+    "A second signal ends it at once; other workers take its runs over."
+)
+@click.option("--concurrency", type=click.IntRange(1, 1000), help="Runs at once; the same for all workers of a label.")
+@click.option("--labels", default="", metavar="LABELS", help="Serve only runs for these labels, like gpu,eu.")
+@with_console()
+def command(console: Console, concurrency: int | None, labels: str) -> int:
+    """Carry out the runs that other machines place in the store.
+
+    DEPUTY_STORE names the store, and DEPUTY_DISPATCH=dbos lets `deputy delegate` place runs in it. Keys of providers
+    come from the environment of this process. The workspace of a run must exist under the same path here.
+    """
+    from deputy.engine.ports.placement import is_label
+
+    named = tuple(dict.fromkeys(label.strip() for label in labels.split(",") if label.strip()))
+    for label in named:
+        if not is_label(label):
+            raise UsageError("--labels", label, "a label has letters, digits and -")
+    return run_command(lambda stop: _work(named, concurrency, stop))
+
+
+async def _work(labels: tuple[str, ...], slots: int | None, stop: asyncio.Event) -> int:
+    from deputy.options import DeputyOptions
+    from deputy.worker import open_worker
+
+    try:
+        async with open_worker(DeputyOptions(), labels) as worker:
+            await worker.work(slots, stop, is_ready=lambda: _tell_ready(worker))
+    except BaseExceptionGroup as raised:
+        raise cause_of(raised) from None
+    return 0
+
+
+def _tell_ready(worker: Worker) -> None:
+    served = ", ".join(worker.labels) or "runs without a label"
+    warn(f"worker ready: it serves {served}, {worker.slots} at once. Ctrl-C: it hands over its runs and ends.")

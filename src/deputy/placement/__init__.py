@@ -1,0 +1,1 @@
+"""Engines that hand placed runs to workers."""

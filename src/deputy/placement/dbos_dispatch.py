@@ -1,0 +1,133 @@
+"""Dispatch by the queues of DBOS, whose tables are in the same database as the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from deputy.core.errors import StorageTooOld, Unquoted, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deputy.engine.ports.placement import CarryOut, Placement
+
+NAME = "deputy_run"
+"""The name of the workflow, as `enqueue` in the tables of the journal has it."""
+VERSION = "deputy"
+"""The version of the application: always the same, because the journal decides what a worker may read."""
+_POLL_SECONDS = 0.2
+_CONNECTIONS = 4
+_FORGET = 500
+_OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+_LEAVE_SECONDS = 10
+"""How long DBOS waits for runs that were handed over to be noted as done."""
+_logger = logging.getLogger("deputy.worker")
+
+
+def driver() -> Any:
+    """The module `dbos`, which only workers and `deputy store migrate` need."""
+    try:
+        return import_module("dbos")
+    except ImportError:
+        raise UsageError(
+            "store", Unquoted("workers, but dbos is not installed"), "run: pip install 'deputy-agents[postgres]'"
+        ) from None
+
+
+def migrate(url: str) -> None:
+    """Create the tables of the queues, or bring them to the installed version."""
+    logging.getLogger("dbos").setLevel(logging.ERROR)
+    driver().DBOS.migrate(url)
+
+
+class DbosDispatch:
+    """Claims runs from the queues of DBOS.
+
+    DBOS decides which worker gets which placement, and when. Its steps, messages and recovery are not used: a workflow
+    is one placement of a run. It is called from threads, because its async methods replace the loop's executor.
+    """
+
+    judges_liveness = False
+
+    def __init__(self, url: str, location: str, owner: str) -> None:
+        """`owner` is the name of this process in the journal, under which the queue notes its claims."""
+        self._url = url
+        self._location = location
+        self._owner = owner
+        self._dbos: Any = driver().DBOS
+
+    async def put_after(self, placements: Sequence[Placement]) -> None:
+        """Nothing: `enqueue` writes to the queue in the transaction of the journal."""
+
+    async def work(
+        self,
+        carry_out: CarryOut,
+        *,
+        queues: Sequence[str],
+        slots: int,
+        stop: asyncio.Event,
+        is_ready: Callable[[], None],
+    ) -> None:
+        """Claim and carry out runs until `stop` is set and all are done."""
+        loop = asyncio.get_running_loop()
+
+        def carry(run: str, number: int) -> None:
+            # DBOS gives every claimed run a thread, which only waits here.
+            asyncio.run_coroutine_threadsafe(_carried(carry_out, run, number), loop).result()
+
+        await asyncio.to_thread(self._launch, carry, queues, slots)
+        try:
+            is_ready()
+            await stop.wait()
+        finally:
+            # It stops claiming at once, and waits for what it has claimed.
+            await asyncio.to_thread(
+                self._dbos.destroy, destroy_registry=True, workflow_completion_timeout_sec=_LEAVE_SECONDS
+            )
+
+    async def forget(self) -> int:
+        """Delete the rows of placements that are over."""
+        return await asyncio.to_thread(self._forget)
+
+    def _launch(self, carry: Callable[[str, int], None], queues: Sequence[str], slots: int) -> None:
+        dbos = self._dbos
+        config = {
+            "name": "deputy",
+            "system_database_url": self._url,
+            "application_version": VERSION,
+            "executor_id": self._owner,
+            "sys_db_pool_size": _CONNECTIONS,
+            "run_migrations": False,
+            "log_level": "CRITICAL",
+        }
+        dbos(config=config)
+        dbos.workflow(name=NAME)(carry)
+        dbos.listen_queues(queues)
+        try:
+            dbos.launch()
+        except Exception as error:
+            dbos.destroy(destroy_registry=True)
+            raise StorageTooOld(
+                self._location, f"the tables of its queues are not those of this version ({error})"
+            ) from error
+        for queue in queues:
+            dbos.register_queue(
+                queue, worker_concurrency=slots, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"
+            )
+
+    def _forget(self) -> int:
+        found = self._dbos.list_workflows(name=NAME, status=_OVER, limit=_FORGET, load_input=False, load_output=False)
+        if found:
+            self._dbos.delete_workflows([one.workflow_id for one in found])
+        return len(found)
+
+
+async def _carried(carry_out: CarryOut, run: str, number: int) -> None:
+    """Work on a run; an error of the store is no end of it: the sweep places it again."""
+    try:
+        await carry_out(run, number)
+    except Exception:
+        _logger.exception("cannot work on %s; it will be placed again", run)

@@ -1,0 +1,215 @@
+"""A worker: carries out the runs of queues, each with the settings of the process that submitted it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from deputy.core.errors import Error, StorageError, Unquoted, UsageError
+from deputy.core.events import Conditions, Requested, RunOpened
+from deputy.core.outcome import Failed, shortened
+from deputy.engine.dispatch import run_workflow
+from deputy.engine.ports.placement import queue_of
+from deputy.options import DeputyOptions
+from deputy.runtime.engine import LocalEngine, SystemWorld
+from deputy.runtime_parts import RuntimeParts, end_children, observers, prune_store
+from deputy.stores import dispatch_name, open_store
+from deputy.wiring import keep_changes, open_workspace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+    from deputy.engine.ports import Dispatch, RunContext, RunStart, Worktree
+    from deputy.engine.services import Services
+    from deputy.journal.postgres.postgres_journal import PostgresJournal
+    from deputy.journal.postgres.postgres_store import PostgresStore
+    from deputy.journal.sql.transaction import SqlLease
+
+SLOTS = 8
+"""How many runs a worker carries out at once, if that is not given."""
+DRAIN_SECONDS = 30.0
+"""How long the steps under way may take to end when a worker leaves."""
+SWEEP_SECONDS = 3.0
+
+
+class _Place(NamedTuple):
+    """A folder of this machine with the settings under which runs use it."""
+
+    workspace: str
+    conditions: Conditions
+    """They decide approvals, questions and limits."""
+
+
+class WorkspaceServices:
+    """The services of the workspaces that this worker serves, opened when a run first needs them."""
+
+    def __init__(self, options: DeputyOptions, journal: PostgresJournal, stack: AsyncExitStack) -> None:
+        self._options = options
+        self._journal = journal
+        self._stack = stack
+        self._opened: dict[_Place, Services] = {}
+        self._of_root: dict[str, Services] = {}
+        self._opening = asyncio.Lock()
+
+    async def execute(self, run: RunContext, start: RunStart) -> Outcome:
+        """The workflow of a run, with the services of its tree."""
+        root = run.lineage.root_id
+        services = self._of_root.get(root) or await self._find(root, start)
+        if isinstance(services, str):
+            return _no_folder(run, services)
+        self._of_root[root] = services
+        return await run_workflow(run, start, services=services)
+
+    def finish(self, state: State) -> None:
+        """Forget what the services keep of an ended run."""
+        root = state.run if state.lineage is None else state.lineage.root_id
+        services = self._of_root.get(root)
+        if services is not None:
+            services.finish(state)
+        if root == state.run:
+            self._of_root.pop(root, None)
+
+    async def keep(self, place: Worktree, label: str, outcome: Outcome) -> Outcome:
+        """The outcome of a stopped run with the changes in its worktree."""
+        services = self._of_root.get(outcome.lineage.root_id)
+        return outcome if services is None else await keep_changes(services, place, label, outcome)
+
+    async def _find(self, root: str, start: RunStart) -> Services | str:
+        """The services of a tree, or the folder that this machine does not have."""
+        first = await self._journal.get(root, "requested")
+        top = start if first is None or not isinstance(first.event, RunOpened | Requested) else first.event
+        place = _Place(top.workspace, top.conditions or Conditions())
+        if not await asyncio.to_thread(Path(place.workspace).is_dir):
+            return place.workspace
+        async with self._opening:
+            if place not in self._opened:
+                self._opened[place] = await self._open(place)
+        return self._opened[place]
+
+    async def _open(self, place: _Place) -> Services:
+        given = place.conditions
+        options = DeputyOptions(
+            workspace=place.workspace,
+            home=self._options.home,
+            store=self._options.store,
+            policy=given.policy,
+            approval=given.approval,
+            base_prompt=given.base_prompt,
+            trusts_project=given.trusts_project,
+            private=given.private,
+        )
+        parts = RuntimeParts(options, can_ask=given.can_ask)
+        opened = await self._stack.enter_async_context(open_workspace(parts, self._journal))
+        return opened.services
+
+
+class Worker:
+    """The runs that this process carries out for queues."""
+
+    def __init__(
+        self, journal: PostgresJournal, engine: LocalEngine[SqlLease], dispatch: Dispatch, labels: Sequence[str]
+    ) -> None:
+        self.journal = journal
+        self.engine = engine
+        self.labels = tuple(labels)
+        self._dispatch = dispatch
+        self.slots = 0
+        self.is_draining = False
+
+    async def work(self, slots: int | None, stop: asyncio.Event, is_ready: Callable[[], None]) -> None:
+        """Carry out runs until `stop` is set; then let steps end, and hand over what is left."""
+        self.slots = await self.journal.enter_worker(self.labels, slots, default=SLOTS)
+        claims_end = asyncio.Event()
+        queues = [queue_of(label) for label in self.labels or ("",)]
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._sweep()), group.create_task(self._drain(stop, claims_end))]
+            await self._dispatch.work(
+                self.engine.carry_out, queues=queues, slots=self.slots, stop=claims_end, is_ready=is_ready
+            )
+            for task in beside:
+                task.cancel()
+
+    async def _drain(self, stop: asyncio.Event, claims_end: asyncio.Event) -> None:
+        await stop.wait()
+        self.is_draining = True
+        await self.journal.leave_workers()
+        # Claiming stops first, or this worker would claim again what it hands over.
+        claims_end.set()
+        await self.engine.drain(DRAIN_SECONDS)
+
+    async def _sweep(self) -> None:
+        """Place again what other workers lost, and what an error of the store stopped here."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self.journal.sweep()
+                if not self.is_draining:
+                    await self.engine.adopt(lambda _: False)
+                    await self._dispatch.forget()
+            except StorageError:
+                # The store may be back at the next sweep.
+                continue
+
+
+@asynccontextmanager
+async def open_worker(options: DeputyOptions, labels: Sequence[str] = ()) -> AsyncGenerator[Worker]:
+    """Open a worker; on exit, what it still holds is placed again."""
+    parts = RuntimeParts(options)
+    if parts.store.is_local:
+        raise UsageError(
+            "store",
+            Unquoted("none; workers need one"),
+            "set DEPUTY_STORE=postgres://USER@HOST/NAME, and run: deputy store migrate",
+        )
+    store = cast("PostgresStore", parts.store)
+    await asyncio.to_thread(prune_store, parts)
+    async with (
+        AsyncExitStack() as stack,
+        open_store(parts.store, fsync=parts.settings.journal.fsync, mask=parts.keys.mask_json) as opened,
+    ):
+        journal = cast("PostgresJournal", opened)
+        dispatch = _dispatch(store, journal.owner)
+        services = await stack.enter_async_context(_services(options, journal))
+        engine = LocalEngine(
+            journal,
+            services.execute,
+            SystemWorld(journal.clock.now),
+            clean_up=end_children,
+            keep=services.keep,
+            is_over=services.finish,
+            observers=observers(parts),
+            placing=journal,
+        )
+        async with engine:
+            yield Worker(journal, engine, dispatch, labels)
+
+
+@asynccontextmanager
+async def _services(options: DeputyOptions, journal: PostgresJournal) -> AsyncGenerator[WorkspaceServices]:
+    async with AsyncExitStack() as stack:
+        yield WorkspaceServices(options, journal, stack)
+
+
+def _dispatch(store: PostgresStore, owner: str) -> Dispatch:
+    """The engine of the queues."""
+    dispatch_name()
+    from deputy.placement.dbos_dispatch import DbosDispatch
+
+    return DbosDispatch(store.address.url, store.location, owner)
+
+
+def _no_folder(run: RunContext, folder: str) -> Failed:
+    host = socket.gethostname()
+    error = Error(
+        type="execution",
+        code="WORKSPACE_MISSING",
+        message=f"The worker on {host} has no folder {folder}.",
+        recoverable=True,
+        recommendation=f"Make it available there, or stop that worker; then: deputy resume {run.lineage.root_id}",
+    )
+    return Failed(lineage=run.lineage, summary=shortened(error.message), errors=(error,))
