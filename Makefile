@@ -201,9 +201,11 @@ crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for 
 bench-redact: $(READY)  ## recall of redaction per form, changed lines in code without secrets, and speed
 	@PYTHONPATH=. $(BIN)/python bench/redact.py
 
-bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan, cancelling, the first request
+bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan, cancelling, waiting, ps, the first request
 	@$(BIN)/python bench/subagents.py $(BENCH)
 	@$(BIN)/python bench/cancelling.py
+	@$(BIN)/python bench/waiting.py
+	@$(BIN)/python bench/listing.py
 	@$(BIN)/python bench/first_request.py
 
 BASE ?= HEAD~1

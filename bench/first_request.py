@@ -13,7 +13,8 @@ from pathlib import Path
 from subagents import answer
 
 RUNS = 7
-GOALS_MS = {"delegate": 600, "ask": 300}
+GOALS = {"delegate": 2.5, "ask": 2.5}
+"""Over the floor, which already takes more CPU than the 300 ms that a first request may cost at best."""
 
 FLOOR = """
 import asyncio, aiohttp, msgspec
@@ -86,9 +87,9 @@ async def main() -> None:
                 used[name].append(await once(argv, environment, asked))
     floor = min(used["floor"])
     print(f"\n{'until the first request, CPU ms':34} {'floor':>8} {'ours':>8} {'ratio':>7} {'goal':>12}")
-    for name, goal in GOALS_MS.items():
+    for name, goal in GOALS.items():
         ours = min(used[name])
-        print(f"{f'deputy {name}':34} {floor:8.0f} {ours:8.0f} {ours / floor:6.1f}× {f'≤ {goal} ms':>12}")
+        print(f"{f'deputy {name}':34} {floor:8.0f} {ours:8.0f} {ours / floor:6.1f}× {f'≤ {goal}×':>12}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ from pathlib import Path
 
 FILES = 64
 MANY_TURNS = 10_000
+GOALS = {(50, 10): 3.3, 200: 3.0}
+"""CPU over the floor's, by subagents and turns, or by turns; 4 for the rest."""
+MOST_AT_ONCE = 10_000
 RESULT = "alpha beta gamma delta read write parse agent report state error value line\n" * 26
 WORDS = [f"word{n} " for n in range(40)]
 
@@ -218,20 +221,22 @@ def main() -> None:
         per = {name: figures["cpu"] / (count * turns) * 1000 for name, figures in best.items()}
         ratio = ratios[count, turns] = per["ours"] / per["floor"]
         figures = f"{per['floor']:8.3f} {per['ours']:8.3f} {ratio:6.1f}×"
-        print(f"{f'{count} subagents, {turns} turns':34} {figures} {'≤ 4×':>12}", flush=True)
+        limit = f"≤ {GOALS.get((count, turns), GOALS.get(turns, 4)):g}×"
+        print(f"{f'{count} subagents, {turns} turns':34} {figures} {limit:>12}", flush=True)
     if options.quick:
         return
     for count in (50, 500):
         # How the ratio grows with the conversation: sending a longer one costs the floor something too.
         growth = ratios[count, 200] / ratios[count, 10]
         print(f"{f'{count} subagents, 200 turns over 10':34} {'':8} {'':8} {growth:6.2f}× {'≤ 1.3×':>12}")
-    for count, turns, latency, goal in ((1000, 3, 10.0, 1.25), (1000, 5, 0.2, None)):
-        # Where all the time is work, as in the last of them, one run says little.
-        best = measure(("floor", "ours"), count, turns, latency, 1 if goal else options.rounds)
+    for count, turns, latency, goal in ((1000, 3, 10.0, 1.25), (1000, 5, 0.2, None), (MOST_AT_ONCE, 1, 10.0, None)):
+        # Where all the time is work, one run says little.
+        best = measure(("floor", "ours"), count, turns, latency, options.rounds if latency < 1 else 1)
         a, b, ideal = best["floor"], best["ours"], turns * latency
         least = ideal if goal else a["wall"]
         # A process that has more to do than a core can do has gaps, the floor's as well.
-        limit, gap_limit = (f"≤ {goal}× ideal", "≤ 100 ms") if goal else ("≤ 2× floor", "")
+        most = 1.4 if count == MOST_AT_ONCE else 2
+        limit, gap_limit = (f"≤ {goal}× ideal", "≤ 100 ms") if goal else (f"≤ {most}× floor", "")
         print(f"\n{count} subagents at once, {turns} turns, {latency:g} s latency")
         print(f"{'  makespan':34} {a['wall']:7.1f}s {b['wall']:7.1f}s {b['wall'] / least:6.2f}× {limit:>12}")
         print(f"{'  loop gap, p99':34} {a['gap'] * 1000:6.0f}ms {b['gap'] * 1000:6.0f}ms {'':7} {gap_limit:>12}")
