@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from click.shell_completion import get_completion_class
+from click.testing import CliRunner
 from tests.core.redaction.samples import secret_lines
 from tests.support import busy_journal
 from tests.support.busy_journal import BusyJournal
@@ -136,6 +137,16 @@ def test_completion_offers_no_secret_no_option_and_nothing_that_a_shell_reads(jo
     for item in (one for items in offered for one in items):
         assert re.fullmatch(r"[\w.:/@+][\w.:/@+-]*", item.value), item.value
         assert problems(complete.format_completion(item).replace("\n", " ")) == []
+
+
+def test_commands_that_follow_and_list_print_nothing_hostile(journal, monkeypatch):
+    home, runs = journal
+    monkeypatch.setenv("DEPUTY_HOME", str(home))
+    for arguments in (("watch", runs[1]), ("ps", "--all"), ("show", runs[-1]), ("transcript", runs[-1])):
+        for form in ((), ("--json",)):
+            done = CliRunner().invoke(command_line, [*arguments, *form])
+            assert done.stdout + done.stderr, arguments
+            assert problems(done.stdout + done.stderr) == [], arguments
 
 
 def test_an_editor_gets_no_secret_and_no_raw_character(journal, tmp_path):

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
-from tests.core.redaction.samples import made_up
+from tests.core.redaction.samples import made_up, secret_lines
 from tests.support.house import House, approve
 from tests.support.scripts import call, talk, turn
 
@@ -279,10 +279,14 @@ def test_the_span_of_a_run_is_exported_by_the_process_that_ended_it():
 def told_with_canaries(house: House) -> Callable[[bool], str]:
     def tell(content: bool) -> str:
         secret = f"sk-ant-api03-{made_up(95)}"
-        (house.workspace / "canary-result.txt").write_text(f"canary-result {secret}\n")
+        lines = secret_lines()
+        (house.workspace / "canary-result.txt").write_text(
+            "\n\n".join((f"canary-result {secret}", *(a for a, _ in lines)))
+        )
         house.script(
             talk(
                 turn(f"canary-answer {secret}", call("Read", path="canary-result.txt")),
+                turn("", *(call("Grep", pattern=line[:300], path=".") for line, _ in lines[::20])),
                 turn("", call("Read", path="canary-gone.txt")),
                 turn(f"canary-report {secret}"),
             )
@@ -292,6 +296,7 @@ def told_with_canaries(house: House) -> Callable[[bool], str]:
         assert house.one(task, observer=told.observer).status == "completed"
         assert secret not in told.everything
         assert secret[20:60] not in told.everything
+        assert [line for line, value in lines if value in told.everything] == []
         return told.everything
 
     return tell
