@@ -7,7 +7,10 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +24,8 @@ from deputy.placement import dbos_dispatch
 _TEMPLATE = "deputy_template"
 _QUEUES = "deputy_queues"
 _LOCK = 0x71756575
+_LOOK_SECONDS = 0.5
+_WATCHERS: list[subprocess.Popen[bytes]] = []
 _TABLES = (
     *("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested"),
     *("blobs", "bundles", "bundle_uses", "budgets", "holds"),
@@ -130,15 +135,19 @@ def _server() -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ready = place / "ready"
         url = os.environ.get("DEPUTY_TEST_POSTGRES")
+        is_own = False
         if not ready.exists():
+            is_own = url is None
             url = url or OwnServer(place).start()
             for name in (f"{_QUEUES}_ready", _QUEUES, _TEMPLATE):
                 _administer(url, f"DROP DATABASE IF EXISTS {name}")
             _administer(url, f"CREATE DATABASE {_TEMPLATE}")
             migrated(database_url(url, _TEMPLATE))
             ready.write_text(url)
-        users = place / "users"
-        users.write_text(f"{int(users.read_text() if users.exists() else '0') + 1}")
+        (place / "users").mkdir(exist_ok=True)
+        (place / "users" / f"{os.getpid()}").touch()
+        if is_own:
+            _watch(place)
         atexit.register(_leave, place, os.getpid())
         return ready.read_text()
 
@@ -149,13 +158,44 @@ def _leave(place: Path, pid: int) -> None:
         return
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        left = int((place / "users").read_text()) - 1
-        (place / "users").write_text(f"{left}")
-        if left:
+        (place / "users" / f"{pid}").unlink(missing_ok=True)
+        if any(_lives(user) for user in (place / "users").iterdir()):
             return
-        if (place / "data").exists():
-            OwnServer(place).stop("immediate")
+        _end(place)
+
+
+def _lives(user: Path) -> bool:
+    try:
+        return Path(f"/proc/{user.name}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _end(place: Path) -> None:
+    if (place / "data").exists():
+        OwnServer(place).stop("immediate")
     shutil.rmtree(place, ignore_errors=True)
+
+
+def _watch(place: Path) -> None:
+    """Let a process stop the server when all its users were killed: then none of them can."""
+    root = Path(__file__).parents[2]
+    nothing = subprocess.DEVNULL
+    command = [sys.executable, "-m", "tests.support.postgres", str(place)]
+    # Kept, because it outlives this process.
+    _WATCHERS.append(
+        subprocess.Popen(command, cwd=root, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
+    )
+
+
+def watch(place: Path) -> None:
+    """Stop the server of a session when its last process has ended."""
+    while (place / "users").exists():
+        time.sleep(_LOOK_SECONDS)
+        with suppress(FileNotFoundError), (place / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not any(_lives(user) for user in (place / "users").iterdir()):
+                _end(place)
 
 
 class OwnServer:
@@ -207,3 +247,7 @@ class OwnServer:
         )
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stderr}")
+
+
+if __name__ == "__main__":
+    watch(Path(sys.argv[1]))
