@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from msgspec import structs
+
 from deputy.core.errors import Error, StorageError, Unquoted, UsageError
 from deputy.core.events import Conditions, Requested, RunOpened
 from deputy.core.outcome import Failed, shortened
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from deputy.journal.postgres.postgres_journal import PostgresJournal
     from deputy.journal.postgres.postgres_store import PostgresStore
     from deputy.journal.sql.transaction import SqlLease
+    from deputy.runtime.active_run import HostedRuns
 
 SLOTS = 8
 """How many runs a worker carries out at once, if that is not given."""
@@ -63,7 +66,7 @@ class WorkspaceServices:
         if isinstance(services, str):
             return _no_folder(run, services)
         self._of_root[root] = services
-        return await run_workflow(run, start, services=services)
+        return _with_host(await run_workflow(run, start, services=services))
 
     def finish(self, state: State) -> None:
         """Forget what the services keep of an ended run."""
@@ -120,16 +123,38 @@ class Worker:
         self._dispatch = dispatch
         self.slots = 0
         self.is_draining = False
+        self._is_claiming = False
+        self.takeovers = 0
+        """How many runs of lost workers it placed again."""
+
+    def problem(self) -> str | None:
+        """Why this worker takes no runs now; None when it does."""
+        if self.is_draining:
+            return "draining: it hands over its runs"
+        if not self._is_claiming:
+            return "starting: it does not claim runs yet"
+        if not self.journal.is_beating():
+            return "the store is away: no heartbeat could be written lately"
+        return None
+
+    def counts(self) -> HostedRuns:
+        """What this worker holds, lost and repeated."""
+        return self.engine.hosted()
 
     async def work(self, slots: int | None, stop: asyncio.Event, is_ready: Callable[[], None]) -> None:
         """Carry out runs until `stop` is set; then let steps end, and hand over what is left."""
         self.slots = await self.journal.enter_worker(self.labels, slots, default=SLOTS)
         claims_end = asyncio.Event()
+
+        def claiming() -> None:
+            self._is_claiming = True
+            is_ready()
+
         queues = [queue_of(label) for label in self.labels or ("",)]
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._sweep()), group.create_task(self._drain(stop, claims_end))]
             await self._dispatch.work(
-                self.engine.carry_out, queues=queues, slots=self.slots, stop=claims_end, is_ready=is_ready
+                self.engine.carry_out, queues=queues, slots=self.slots, stop=claims_end, is_ready=claiming
             )
             for task in beside:
                 task.cancel()
@@ -147,7 +172,7 @@ class Worker:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
-                await self.journal.sweep()
+                self.takeovers += sum(await self.journal.sweep())
                 if not self.is_draining:
                     await self.engine.adopt(lambda _: False)
                     await self._dispatch.forget()
@@ -201,6 +226,18 @@ def _dispatch(store: PostgresStore, owner: str) -> Dispatch:
     from deputy.placement.dbos_dispatch import DbosDispatch
 
     return DbosDispatch(store.address.url, store.location, owner)
+
+
+def _with_host(outcome: Outcome) -> Outcome:
+    """The outcome; the error of a missing key says on which machine it is missing."""
+    if not any(error.code == "NO_API_KEY" for error in outcome.errors):
+        return outcome
+    more = f" It is missing on {socket.gethostname()}: set it in the environment of `deputy worker` there, and resume."
+    errors = (
+        structs.replace(error, recommendation=error.recommendation + more) if error.code == "NO_API_KEY" else error
+        for error in outcome.errors
+    )
+    return structs.replace(outcome, errors=tuple(errors))
 
 
 def _no_folder(run: RunContext, folder: str) -> Failed:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import signal
+import socket
 import subprocess
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from tests.support.command_house import CommandHouse
 from tests.support.postgres import queue_database
 
 from deputy import Deputy
+from deputy.core.model_script import ModelScript, ScriptedConversation, ScriptedTurn
 from deputy.interfaces.placed_calls import no_worker
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.store_address import StoreAddress
+from deputy.testing import ProviderServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,3 +169,99 @@ def test_a_client_that_places_does_not_import_the_engine(house: WorkerHouse) -> 
         [sys.executable, "-c", code], env=house.env, cwd=house.workspace, capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == ["cancelled", "False", "False"], done.stderr
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urlopen(url) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.rule("cluster.health")
+def test_a_worker_tells_its_health_and_its_metrics(house: WorkerHouse) -> None:
+    worker = house.start("worker", "--health", "0", ignores=None, stderr=subprocess.PIPE)
+    assert worker.stderr is not None
+    address = re.search(r"http://127\.0\.0\.1:\d+", worker.stderr.readline().decode())
+    assert address is not None
+    while "worker ready" not in (line := worker.stderr.readline().decode()):
+        assert line
+    assert _get(f"{address[0]}/livez") == (200, "live\n")
+    assert _get(f"{address[0]}/readyz") == (200, "ready\n")
+    assert house.run("delegate", "--yes", "Where is `Elbe`?").returncode == 0
+    status, text = _get(f"{address[0]}/metrics")
+    assert status == 200
+    assert 'deputy_runs_total{status="completed"} 2' in text
+    for name in ("runs", "slots", "takeovers_total", "fenced_total", "repeated_steps_total", "commit_seconds_count"):
+        assert re.search(rf"^deputy_worker_{name}(\{{[^}}]*\}})? \d+$", text, re.MULTILINE), name
+    # A web page of another name cannot read it through a browser of this machine.
+    asked = Request(f"{address[0]}/metrics", headers={"Host": "evil.example"})
+    with pytest.raises(HTTPError, match="421"):
+        urlopen(asked)
+
+
+@pytest.mark.rule("cluster.health")
+@pytest.mark.parametrize("given", ["x", "1:2:x", "99999", "-1"])
+def test_a_health_address_that_is_none_is_refused(house: WorkerHouse, given: str) -> None:
+    refused = house.run("worker", f"--health={given}")
+    assert refused.returncode == 2
+    assert "give a port, like 8712" in refused.stderr
+
+
+@pytest.mark.rule("cluster.place")
+def test_an_approval_of_a_run_on_a_worker_is_given_from_another_machine(house: WorkerHouse, tmp_path: Path) -> None:
+    house.worker(DEPUTY_HOME=str(tmp_path / "other"))
+    asking = house.terminal("delegate", "Where is `Elbe`?")
+    house.until(lambda queries: any(state.status == "waiting" for state in queries.live()))
+    with house.queries() as queries:
+        (root,) = (state.run for state in queries.live() if state.status == "waiting")
+    approved = house.approve(root)
+    assert approved.returncode == 0, approved.stderr
+    assert asking.end() == 0
+
+
+@pytest.mark.rule("cluster.lost")
+def test_a_worker_without_the_key_fails_the_run_with_what_to_do_and_another_resumes_it(house: WorkerHouse) -> None:
+    script = ModelScript(conversations=(ScriptedConversation(turns=(ScriptedTurn(text="The Elbe."),), times=9),))
+    with ProviderServer(script, strict=False) as provider:
+        worker = house.worker()
+        how = (
+            "delegate",
+            "--yes",
+            "--json",
+            "--no-fallback",
+            "--model",
+            "anthropic:claude-sonnet-4-5",
+            "Name a river.",
+        )
+        failed = house.run(*how)
+        assert failed.returncode == 1, failed.stderr
+        (result,) = json.loads(failed.stdout)["results"]
+        assert "ANTHROPIC_API_KEY" in json.dumps(result), result
+        assert socket.gethostname() in json.dumps(result), result
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+        house.worker(**provider.environ)
+        resumed = house.run("resume", result["session_id"], "--yes")
+        assert resumed.returncode == 0, resumed.stderr
+
+
+@pytest.mark.rule("cluster.lost")
+@pytest.mark.skipif(os.environ.get("DEPUTY_SUITE") != "all", reason="takes 20 seconds: make test-cluster")
+def test_every_child_completes_when_one_of_two_workers_is_killed(house: WorkerHouse) -> None:
+    turn = ScriptedTurn(text="The Elbe.", delay_seconds=1.0)
+    script = ModelScript(conversations=(ScriptedConversation(turns=(turn,), times=99),))
+    with ProviderServer(script, strict=False) as provider:
+        house.env |= provider.environ
+        doomed, _ = house.worker("--concurrency", "3"), house.worker("--concurrency", "3")
+        tasks = [part for n in range(8) for part in ("-t", f"t{n}=Name river {n}.")]
+        caller = house.start("delegate", "--yes", "--json", "--model", "anthropic:claude-sonnet-4-5", *tasks)
+        house.until(lambda _: len(provider.asked) >= 3)
+        doomed.kill()
+        assert caller.stdout is not None
+        shown = json.loads(caller.stdout.read())
+        assert shown["completed"] == 8
+        with house.queries() as queries:
+            (taken,) = queries._session.fetch("SELECT count(*) FROM events WHERE kind = 'adopted'")[0]
+        assert len(provider.asked) <= 8 + taken

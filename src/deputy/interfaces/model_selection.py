@@ -66,7 +66,9 @@ class ModelSelection:
         return model
 
     async def ensure_usable(self, *models: str) -> None:
-        """Raise CannotSpawn unless each model has a key or an installed program."""
+        """Raise CannotSpawn unless each model has a key or an installed program; of placed runs the worker needs it."""
+        if self._runtime.queue:
+            return
         for model in dict.fromkeys(models):
             provider = self.missing_key(model)
             if provider is not None and not await self._runtime.backends.has_program(model):

@@ -145,21 +145,21 @@ class JournalMetrics:
     def _lines(self, live: Mapping[str, int], queue_seconds: float, approvals: int) -> Iterable[str]:
         tokens = {(("model", model), ("type", kind)): used for (model, kind), used in self._tokens.items() if used}
         costs = {(("model", model),): cost for model, cost in self._cost.items() if cost}
-        yield from _metric("runs_total", "counter", "Ended rounds of runs, by outcome.", _by("status", self._runs))
+        yield from metric_lines("runs_total", "counter", "Ended rounds of runs, by outcome.", _by("status", self._runs))
         now = {status: live.get(status, 0) for status in ("requested", "running", "waiting")}
-        yield from _metric("runs_live", "gauge", "Runs that have not ended.", _by("status", now))
+        yield from metric_lines("runs_live", "gauge", "Runs that have not ended.", _by("status", now))
         for step, what in (("turn", "model calls"), ("tool", "tool calls")):
             name = f"{step}_duration_seconds"
             yield f"# HELP deputy_{name} Duration of {what}.\n# TYPE deputy_{name} summary\n"
             yield f"deputy_{name}_sum {self._seconds[step]:.6f}\ndeputy_{name}_count {self._calls[step]}\n"
-        yield from _metric("retries_total", "counter", "Repeated requests to models.", {(): self._retries})
-        yield from _metric("fallbacks_total", "counter", "Changes of the model or backend.", {(): self._fallbacks})
-        yield from _metric("tokens_total", "counter", "Tokens, by model and type.", tokens)
-        yield from _metric("cost_dollars_total", "counter", "Cost where the price is known, by model.", costs)
-        yield from _metric(
+        yield from metric_lines("retries_total", "counter", "Repeated requests to models.", {(): self._retries})
+        yield from metric_lines("fallbacks_total", "counter", "Changes of the model or backend.", {(): self._fallbacks})
+        yield from metric_lines("tokens_total", "counter", "Tokens, by model and type.", tokens)
+        yield from metric_lines("cost_dollars_total", "counter", "Cost where the price is known, by model.", costs)
+        yield from metric_lines(
             "queue_age_seconds", "gauge", "Age of the oldest run that has not started.", {(): queue_seconds}
         )
-        yield from _metric("approvals_waiting", "gauge", "Approvals that wait for a person.", {(): approvals})
+        yield from metric_lines("approvals_waiting", "gauge", "Approvals that wait for a person.", {(): approvals})
 
 
 def _counted(state: State) -> _Counted:
@@ -177,7 +177,10 @@ def _by(label: str, values: Mapping[str, int]) -> dict[tuple[tuple[str, str], ..
     return {((label, name),): number for name, number in values.items()}
 
 
-def _metric(name: str, kind: str, about: str, values: Mapping[tuple[tuple[str, str], ...], float]) -> Iterable[str]:
+def metric_lines(
+    name: str, kind: str, about: str, values: Mapping[tuple[tuple[str, str], ...], float]
+) -> Iterable[str]:
+    """The lines of one metric."""
     yield f"# HELP deputy_{name} {about}\n# TYPE deputy_{name} {kind}\n"
     for labels, value in values.items():
         shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)

@@ -24,6 +24,17 @@ class CompletedRun(NamedTuple):
     outcome: Outcome
 
 
+class HostedRuns(NamedTuple):
+    """What an engine holds now, and what it has lost and repeated so far."""
+
+    working: int
+    waiting: int
+    fenced: int
+    """Runs whose lease another process took."""
+    repeated: int
+    """Steps that were begun again."""
+
+
 class ActiveRun(Generic[L]):
     """An active run: its task, its context, and why it is being stopped."""
 

@@ -128,6 +128,7 @@ class DurableRunContext(Generic[L]):
             if not repeatable and f"{name}{BEGUN}" in self._done:
                 lost = StepLost(step=key)
                 return cast("StepLost", self._take_record(await self._journal.append(self._lease, name, lost)).event)
+            self._supervisor.repeated += f"{name}{BEGUN}" in self._done
             self._journal.append_begun(self._lease, f"{name}{BEGUN}", beginning)
             if not (reads and repeatable):
                 # Before an effect, its begin record and all earlier records must be durable.

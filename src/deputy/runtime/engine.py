@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Journal, Observer, PlacingJournal, RunStart, Workflow, Worktree, World
+    from deputy.runtime.active_run import HostedRuns
 
 LOOK_SECONDS = 0.25
 MONITOR_SECONDS = 5.0
@@ -125,6 +126,10 @@ class LocalEngine(Generic[L]):
     async def carry_out(self, run: str, number: int) -> None:
         """Work on a run that the engine of a queue handed to this worker, until it has ended or only waits."""
         await self._supervisor.starts.carry_out(run, number)
+
+    def hosted(self) -> HostedRuns:
+        """What this engine holds now, and what it has lost and repeated so far."""
+        return self._supervisor.hosted()
 
     async def drain(self, seconds: float) -> None:
         """Hand the runs of queues over to other workers; the steps under way get some time to end."""

@@ -13,7 +13,7 @@ from deputy.core.outcome import Rejected
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.engine.partial_result import PartialResult
 from deputy.engine.ports import L
-from deputy.runtime.active_run import ActiveRun, CompletedRun, cancel_key, ending_key
+from deputy.runtime.active_run import ActiveRun, CompletedRun, HostedRuns, cancel_key, ending_key
 from deputy.runtime.cancellation import Canceller
 from deputy.runtime.completions import Completions
 from deputy.runtime.context import DurableRunContext
@@ -82,6 +82,10 @@ class RunSupervisor(Generic[L]):
         self._tries: dict[str, tuple[Counts, int]] = {}
         """The number of retries after storage errors, reset by progress."""
         self._leaving = False
+        self.fenced = 0
+        """How many runs another process took."""
+        self.repeated = 0
+        """How many steps were begun again."""
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -224,6 +228,11 @@ class RunSupervisor(Generic[L]):
         self._is_over(ended)
         await self.end_elsewhere(ended)
 
+    def hosted(self) -> HostedRuns:
+        """What this process holds now, and what it has lost and repeated so far."""
+        waiting = sum(work.only_waits for work in self.work.values())
+        return HostedRuns(len(self.work) - waiting, waiting, self.fenced, self.repeated)
+
     def suspend_soon(self, run: str) -> None:
         """Suspend a run if it still only waits after a while."""
         work = self.work.get(run)
@@ -331,6 +340,7 @@ class RunSupervisor(Generic[L]):
                 ended = _ended(work.lease.state, record)
         except LeaseLost:
             # Another process holds the run now and will end it.
+            self.fenced += 1
             return
         except StorageError as error:
             ended = await self._stopped_by(error, work)

@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 from msgspec import Struct
@@ -15,24 +15,21 @@ from msgspec import Struct
 from deputy.core.errors import DeputyError
 from deputy.interfaces.background import background
 from deputy.interfaces.http_access import LOOPBACK, AccessCheck, find_token, listening, shown_address
-from deputy.interfaces.http_bounds import BoundedListener, HttpBounds, bounded_log, connection_limit
+from deputy.interfaces.http_bounds import bounded_log
+from deputy.interfaces.http_serving import accepting
 from deputy.interfaces.web.feed import Feed, NoJournal
 from deputy.interfaces.web.jobs import Jobs
 from deputy.interfaces.web.page_address import announced
 from deputy.interfaces.web.web_api import WebApi, error_response, explained
 
 if TYPE_CHECKING:
-    import asyncio
-    import socket
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 ASSETS = Path(__file__).parent / "assets"
 TOKEN_FILE = "web-token"  # noqa: S105  the name of a file, and not a token
 BODY_BYTES = 256 * 1024
-MOST_CONNECTIONS = 256
 WRONG_TOKENS, WRONG_SECONDS = 10, 60.0
 """After so many wrong tokens in so many seconds no token is looked at."""
-_SHUTDOWN_SECONDS = 1.0
 _WITH_TOKEN = ("/api", "/metrics")
 _TYPES = {
     ".js": "text/javascript",
@@ -244,7 +241,7 @@ async def serving(options: WebOptions) -> AsyncGenerator[ServedPage]:
         base = f"{scheme}://{name}" if name and scheme == "https" else f"http://{shown_address(sock)}"
         if name and options.is_insecure:
             base = f"http://{name}:{port}"
-        async with server.following(), _accepting(server.app, sock):
+        async with server.following(), accepting(server.app, sock):
             with announced(options.home, base):
                 yield ServedPage(base, token, source)
 
@@ -260,24 +257,3 @@ class ServedPage(NamedTuple):
     def url_with_token(self) -> str:
         """The address that opens the page: the fragment is never sent over the network."""
         return f"{self.url}/#token={self.token}"
-
-
-@asynccontextmanager
-async def _accepting(app: web.Application, sock: socket.socket) -> AsyncGenerator[None]:
-    runner = web.AppRunner(
-        app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False
-    )
-    await runner.setup()
-    assert runner.server is not None  # noqa: S101  it is set up
-    bounds = HttpBounds(connections=min(MOST_CONNECTIONS, connection_limit()))
-    listener = BoundedListener(sock, cast("Any", runner.server), _waits_for_head, bounds)
-    try:
-        async with background(listener.accept()):
-            yield
-    finally:
-        await runner.cleanup()
-
-
-def _waits_for_head(protocol: asyncio.Protocol) -> bool:
-    handler = cast("Any", protocol)
-    return handler._current_request is None and not handler._messages

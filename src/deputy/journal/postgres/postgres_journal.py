@@ -67,6 +67,10 @@ class PostgresJournal(SqlJournal):
         self._patience_seconds = patience_seconds
         self._is_healthy = writer.is_healthy
         self._beat_always = writer.beat_always
+        self.is_beating = writer.is_beating
+        """Whether a heartbeat was written lately."""
+        self.commit_times = writer.commit_times
+        """The seconds of all commits, and their number."""
         self._listener: Any = None
         self._listen_at = 0.0
         self._heard = 0

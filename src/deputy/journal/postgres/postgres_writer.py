@@ -133,6 +133,7 @@ class PostgresWriter(GroupWriter):
         self._patience_seconds = patience_seconds
         self._number = 0
         """The number of the batch, which the store keeps."""
+        self._commit_seconds = 0.0
         self._me = (socket.gethostname(), version("deputy-agents"))
         self._healthy_since = time.monotonic()
         self._unique: type[Exception] = driver().UniqueViolationError
@@ -148,6 +149,14 @@ class PostgresWriter(GroupWriter):
     def is_healthy(self) -> bool:
         """Whether the connection has worked for so long that living processes must have sent a heartbeat meanwhile."""
         return time.monotonic() - self._healthy_since >= self._stale_seconds
+
+    def is_beating(self) -> bool:
+        """Whether a batch, and with it a heartbeat, was written lately."""
+        return self._beat_at is not None and time.monotonic() - self._beat_at < self._stale_seconds
+
+    def commit_times(self) -> tuple[float, int]:
+        """The seconds of all commits, and their number."""
+        return self._commit_seconds, self._number
 
     def _release_all(self, tx: Transaction) -> None:
         """Place what workers carry out; the rest can be resumed by any process."""
@@ -169,6 +178,7 @@ class PostgresWriter(GroupWriter):
 
     def _transaction(self, batch: Sequence[Work]) -> list[Result]:
         self._number += 1
+        began = time.monotonic()
         progress: list[Row] = []
         sent: list[Done] = []
         until: float | None = None
@@ -194,6 +204,7 @@ class PostgresWriter(GroupWriter):
         if progress:
             self._shown_at = time.monotonic()
         self._beat_at = time.monotonic()
+        self._commit_seconds += self._beat_at - began
         self._committed(tx)
         return results
 

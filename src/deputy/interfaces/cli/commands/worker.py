@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 )
 @click.option("--concurrency", type=click.IntRange(1, 1000), help="Runs at once; the same for all workers of a label.")
 @click.option("--labels", default="", metavar="LABELS", help="Serve only runs for these labels, like gpu,eu.")
+@click.option("--health", metavar="[HOST:]PORT", help="Serve /livez, /readyz and /metrics; without HOST on 127.0.0.1.")
 @with_console()
-def command(console: Console, concurrency: int | None, labels: str) -> int:
+def command(console: Console, concurrency: int | None, labels: str, health: str | None) -> int:
     """Carry out the runs that other machines place in the store.
 
     DEPUTY_STORE names the store, and DEPUTY_DISPATCH=dbos lets `deputy delegate` place runs in it. Keys of providers
@@ -37,15 +39,23 @@ def command(console: Console, concurrency: int | None, labels: str) -> int:
     for label in named:
         if not is_label(label):
             raise UsageError("--labels", label, "a label has letters, digits and -")
-    return run_command(lambda stop: _work(named, concurrency, stop))
+    if health is not None:
+        from deputy.interfaces.worker_health import health_address
+
+        health_address(health)
+    return run_command(lambda stop: _work(named, concurrency, health, stop))
 
 
-async def _work(labels: tuple[str, ...], slots: int | None, stop: asyncio.Event) -> int:
+async def _work(labels: tuple[str, ...], slots: int | None, health: str | None, stop: asyncio.Event) -> int:
     from deputy.options import DeputyOptions
     from deputy.worker import open_worker
 
     try:
-        async with open_worker(DeputyOptions(), labels) as worker:
+        async with open_worker(DeputyOptions(), labels) as worker, AsyncExitStack() as stack:
+            if health is not None:
+                from deputy.interfaces.worker_health import serving_health
+
+                warn(f"health: {await stack.enter_async_context(serving_health(worker, health))}/readyz")
             await worker.work(slots, stop, is_ready=lambda: _tell_ready(worker))
     except BaseExceptionGroup as raised:
         raise cause_of(raised) from None
