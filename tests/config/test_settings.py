@@ -220,6 +220,7 @@ def test_a_server_that_is_not_right_is_named_without_its_keys() -> None:
         (b"\xff\xfe\x00", "TOML in UTF-8"),
         (b"a = " + b"[" * 60_000, "TOML in UTF-8"),
         (b"a = 1\n" * 2, "TOML in UTF-8"),
+        (b"[limits]\ntasks = " + b"1" * 5000, "TOML in UTF-8"),
         (b"#" * (LIMIT_BYTES + 1), "more than"),
     ],
 )

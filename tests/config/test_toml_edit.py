@@ -46,6 +46,7 @@ def test_the_last_header_may_lack_its_newline():
         "[models\n",
         '[models]\ndefault = """\nold\n"""\n',
         'text = """\n[models]\n"""\n[[models.routes]]\nwords = []\n[models]\n',
+        "x = " + "1" * 5000,
     ],
 )
 def test_a_spelling_that_text_cannot_follow_is_refused(text):

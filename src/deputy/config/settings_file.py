@@ -37,7 +37,8 @@ def _read(path: str, content: bytes, kind: type[Settings]) -> Settings:
 
     try:
         said = tomllib.loads(content.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # Python reads no number of more than 4,300 digits, which is a ValueError of its own.
         raise UsageError(path, line_of(content, str(error)), f"it must be TOML in UTF-8: {error}") from error
     try:
         settings = convert(said, kind)

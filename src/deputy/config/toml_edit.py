@@ -94,7 +94,7 @@ def _header(line: str) -> list[str]:
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CannotEdit(f"it is not valid TOML: {error}") from error
 
 
