@@ -36,6 +36,22 @@ def request(*tasks: Task, **more) -> ApprovalRequest:
 
 
 @pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"prompt": "Look there."},
+        {"tools": ("Read", "Run")},
+        {"max_output_tokens": 100},
+        {"timeout": 5.0},
+        {"return_format": "json"},
+        {"without_asking": ("Run",)},
+    ],
+)
+def test_the_digest_of_the_arguments_covers_every_field_of_a_task(changed):
+    assert request(task("one", "Look.")).call != request(task("one", **{"prompt": "Look.", **changed})).call
+
+
+@pytest.mark.rule("approve.exact")
 def test_a_call_of_tasks_holds_all_that_each_subagent_gets_and_may_do():
     two = task(
         "two",

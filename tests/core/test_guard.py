@@ -158,6 +158,13 @@ def test_no_time_left_for_a_child_is_a_refusal():
     assert refused(request("scout", caller), now=100.0).code == "NO_TIME_LEFT"
 
 
+@pytest.mark.rule("time.inherit")
+def test_a_child_whose_deadline_is_now_is_not_started():
+    caller = Lineage.root("sess_1_aaaaaa", deadline=105.0)
+    assert refused(request("scout", caller), now=100.0).code == "NO_TIME_LEFT"
+    assert isinstance(admit(request("scout", caller), POLICY, EMPTY, 99.9), Ticket)
+
+
 def chain(
     length: int, policy: Policy = POLICY, limits: dict[int, int] | None = None, caller: Lineage = ROOT
 ) -> Lineage:

@@ -13,6 +13,7 @@ from deputy.core.limits import (
     Amount,
     Budget,
     Part,
+    RunningTool,
     Shortfall,
     budget_limit,
     context_limit,
@@ -20,6 +21,7 @@ from deputy.core.limits import (
     final_turn_seconds,
     fit_for_final_turn,
     inherited_deadline,
+    is_hung,
     reserve_all,
 )
 
@@ -47,6 +49,17 @@ def test_no_child_outlives_its_caller(now, left, seconds):
     deadline = inherited_deadline(now, now + left, seconds)
     assert deadline is not None
     assert deadline <= now + left - 4.999
+
+
+@pytest.mark.rule("time.idle")
+def test_a_running_tool_is_a_sign_of_life_until_its_own_limit():
+    assert not is_hung(now=399.9, last_sign_at=100.0)
+    assert is_hung(now=400.0, last_sign_at=100.0)
+    tool = RunningTool(started_at=150.0, limit_seconds=100.0)
+    assert not is_hung(now=549.9, last_sign_at=100.0, running=[tool])
+    assert is_hung(now=550.0, last_sign_at=100.0, running=[tool])
+    assert not is_hung(now=1e6, last_sign_at=100.0, running=[RunningTool(started_at=150.0, limit_seconds=None)])
+    assert is_hung(now=130.0, last_sign_at=100.0, idle_seconds=30.0)
 
 
 @pytest.mark.rule("time.handin")
@@ -142,6 +155,13 @@ def test_a_cost_cap_refuses_a_model_without_a_price_and_no_cap_takes_it():
     taken = Account().reserve(unknown)
     assert isinstance(taken, Account)
     assert taken.commit(unknown, NOTHING) == Account()
+
+
+@pytest.mark.rule("budget")
+def test_after_a_call_of_unknown_cost_nothing_of_a_cost_cap_is_left():
+    account = Account(budget=Budget(cost=10, tokens=100)).commit(NOTHING, Amount(tokens=5, cost=None))
+    assert (account.remaining("cost"), account.remaining("tokens")) == (0, 95)
+    assert isinstance(account.reserve(Amount(cost=0.01)), Shortfall)
 
 
 @pytest.mark.rule("budget")

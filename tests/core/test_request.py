@@ -200,6 +200,14 @@ def test_what_is_not_named_is_inherited():
 
 
 @pytest.mark.rule("guard.subset")
+def test_a_child_writes_only_where_its_caller_may():
+    caller = Grant(writable=("docs",), work_folder="specs")
+    child = GrantRequest(tools=frozenset({"Read"})).granted(caller)
+    assert (child.writable, child.work_folder) == (("docs",), "specs")
+    assert (child.may_write("docs/a.md"), child.may_write("src/a.py")) == (True, False)
+
+
+@pytest.mark.rule("guard.subset")
 def test_everything_that_the_caller_lacks_is_named_at_once():
     caller = Grant(tools=frozenset({"Read"}), paths=("src",), budget=Budget(tokens=100, requests=5))
     wanted = GrantRequest(

@@ -243,6 +243,16 @@ def test_observers_get_no_secrets(house: House):
     assert secret[:31] not in shown
 
 
+@pytest.mark.rule("redact.where")
+def test_an_observer_that_wants_prompts_gets_them_without_secrets():
+    seen, secret = Recorder(), f"sk-ant-api03-{made_up(80)}"
+    seen.wants_content = True
+    start = RunOpened(lineage=Lineage.root("sess_1_a"), prompt=f"Use {secret} for this.")
+    Observation(seen).run_started(State(run="sess_1_a"), start, is_resumed=False)
+    [(run,)] = seen.of("run_started")
+    assert run.prompt == "Use [redacted] for this."
+
+
 def test_observers_get_texts_on_one_short_line_without_terminal_escapes():
     seen = Recorder()
     observation = Observation(seen)
