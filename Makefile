@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser gauntlet gauntlet-report
+.PHONY: help test-cluster test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -197,6 +197,26 @@ format: $(READY)  ## format and fix what can be fixed
 
 crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for so many of each, ONLY=loop,loop-fault for some
 	@$(BIN)/python -m tests.crash.campaign --trials $(or $(N),0) $(if $(ONLY),--only $(ONLY))
+
+mutants: $(READY)  ## plant one bug at a time (tests/mutants/planted) and see which test finds it; ONLY=ids
+	@$(BIN)/python -m tests.mutants.run --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))
+
+mutants-random: $(READY)  ## random changes of the files on which safety rests: N of them (200), SEED (1); how many are killed
+	@$(BIN)/python -m tests.mutants.random_mutants --jobs $(or $(JOBS),2) --count $(or $(N),200) --seed $(or $(SEED),1)
+
+coverage-core: $(READY)  ## branch coverage of the files on which safety rests, printed by file; at least 95 % each
+	@$(BIN)/python -m tests.mutants.coverage_report --jobs $(or $(JOBS),2)
+
+FUZZ := build/fuzz/packages
+$(FUZZ)/.ready: Makefile
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade --target $(FUZZ) atheris==3.0.0
+	@touch $@
+
+fuzz: $(READY) $(FUZZ)/.ready  ## fuzz the readers of hostile input with N inputs each (100,000); ONLY=sse,config; KEEP=1 keeps new inputs
+	@PYTHONPATH=$(FUZZ) $(BIN)/python -m tests.fuzz.run --runs $(or $(N),100000) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
+
+soak: $(READY)  ## 100 subagents at once under random faults for MINUTES (30): nothing leaks
+	@$(BIN)/python -m tests.soak.run --minutes $(or $(MINUTES),30)
 
 bench-redact: $(READY)  ## recall of redaction per form, changed lines in code without secrets, and speed
 	@PYTHONPATH=. $(BIN)/python bench/redact.py

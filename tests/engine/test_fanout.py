@@ -34,6 +34,33 @@ class UnevenJournal(MemoryJournal):
 
 
 @pytest.mark.rule("delegate.order")
+@pytest.mark.rule("spawn.once")
+@pytest.mark.parametrize("label", ["same", "task-{}"])
+def test_each_task_has_its_own_result_at_its_own_place_whatever_its_label_is(label: str) -> None:
+    tasks = [Task(label=label.format(number), prompt=f"{number}") for number in range(6)]
+    found: list[str] = []
+
+    async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
+        if isinstance(start, Requested):
+            # The first task ends last.
+            await run.sleep("work", 60 - int(start.request.prompt))
+            return Completed(lineage=run.lineage, summary=start.request.prompt)
+        results = await fan_out(run, "call", tasks, concurrency=6, model="script:x", grant=Grant())
+        found.extend(result.outcome.summary for result in results)
+        return Completed(lineage=run.lineage, summary="done")
+
+    async def play() -> None:
+        world = VirtualWorld(random.Random(1))
+        journal = MemoryJournal(MemoryDisk(), "process", world.now)
+        async with LocalEngine(journal, flow, world) as engine:
+            await engine.submit(ROOT, RunOpened(lineage=Lineage.root(ROOT)))
+            assert (await engine.result(ROOT)).summary == "done"
+
+    run_in_virtual_time(play())
+    assert found == [task.prompt for task in tasks]
+
+
+@pytest.mark.rule("delegate.order")
 @pytest.mark.parametrize("concurrency", [1, 4, 12])
 def test_children_are_born_in_the_order_of_their_tasks(concurrency: int) -> None:
     async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
