@@ -1,7 +1,36 @@
+import asyncio
+import gc
+import select
 import subprocess
+import threading
 from pathlib import Path
 
-from deputy.processes.child_process import StopSignal, watch
+import pytest
+
+from deputy.processes.child_process import StopSignal, interruptible, watch
+
+
+def test_a_job_that_fails_because_it_is_cancelled_prints_no_error():
+    has_begun, complaints = threading.Event(), []
+
+    def job(stop: StopSignal) -> None:
+        has_begun.set()
+        select.select([stop], [], [], 60)
+        raise OSError("stopped")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        task = asyncio.ensure_future(interruptible(job))
+        await asyncio.to_thread(has_begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+
+    asyncio.run(main())
+    gc.collect()
+    assert complaints == []
 
 
 def test_a_child_that_is_stopped_has_its_grace_to_tidy_up(tmp_path: Path):

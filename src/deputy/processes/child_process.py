@@ -58,7 +58,14 @@ async def interruptible(job: Callable[[StopSignal], _Result]) -> _Result:
     thread = ThreadPoolExecutor(max_workers=1)
     done = asyncio.wrap_future(thread.submit(job, stop))
     thread.shutdown(wait=False)
-    done.add_done_callback(lambda _: stop.close())
+
+    def end(done: asyncio.Future[_Result]) -> None:
+        stop.close()
+        if not done.cancelled():
+            # After a cancel no caller asks for it, and asyncio would print it as an error.
+            done.exception()
+
+    done.add_done_callback(end)
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
