@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from msgspec import structs
 
 from deputy.agents.workspace_agents import is_trusted
 from deputy.config import load_catalog, load_user, mcp_servers
 from deputy.config.settings import McpSettings
-from deputy.core.events import Conditions
+from deputy.core.conditions import Conditions
+from deputy.core.errors import UsageError, WorkspaceError
 from deputy.core.provider_keys import ProviderKeys
 from deputy.engine.ports.placement import queue_of
 from deputy.engine.timeouts import SharedTimer
@@ -31,10 +35,12 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant
     from deputy.engine.ports import Folder, Observer
     from deputy.engine.services import Services
+    from deputy.journal.postgres.postgres_store import PostgresStore
     from deputy.journal.sql.sql_store import SqlStore
     from deputy.models.catalog import Catalog
     from deputy.options import DeputyOptions
     from deputy.processes.child_process import StopSignal
+    from deputy.tools.git_workspaces import GitWorkspaces
 
 _DAY_SECONDS = 86_400.0
 _TIDY_SECONDS = 3.0
@@ -66,7 +72,9 @@ class WorkspaceFiles:
 
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""
-        await asyncio.to_thread(transcript.add_note, Path(scratchpad), content)
+        # The path in the journal is of the machine that began the run.
+        path = self._folder / transcript.FOLDER / Path(scratchpad).name
+        await asyncio.to_thread(transcript.add_note, path, content)
 
     def open(self, grant: Grant, root: str = "") -> Folder:
         """Open the workspace, or another directory, with the rights of a grant."""
@@ -146,6 +154,9 @@ def prune_store(parts: RuntimeParts) -> None:
 
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
     prune_expired(parts.store, parts.store.now(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
+    if not parts.store.is_local:
+        with cast("PostgresStore", parts.store).bundles() as bundles:
+            bundles.remove_unused(max(kept_seconds, _DAY_SECONDS))
     queries = parts.store.queries()
     if queries is not None:
         with queries:
@@ -182,6 +193,63 @@ def conditions_of(parts: RuntimeParts, services: Services) -> Conditions:
         base_prompt=services.base_prompt,
         trusts_project=parts.trusts_project,
         private=tuple(map(str, parts.options.private)),
+    )
+
+
+def git_workspaces(parts: RuntimeParts) -> GitWorkspaces:
+    """The workspaces that travel through the store."""
+    from deputy.tools.git_workspaces import GitWorkspaces
+
+    said = parts.settings.workspace
+    return GitWorkspaces(
+        parts.folder,
+        os.environ,
+        cast("PostgresStore", parts.store),
+        transcript.safe_id,
+        max_bytes=said.max_bytes,
+        cache_bytes=said.cache_bytes,
+        private=parts.private,
+    )
+
+
+async def with_workspace(parts: RuntimeParts, conditions: Conditions, run: str) -> Conditions:
+    """The conditions with the workspace as workers find it: a snapshot that is sent now, or a place on a volume."""
+    said, root = parts.settings.workspace, str(parts.workspace)
+    if said.mode == "shared":
+        return structs.replace(conditions, shared=_below_volume(root, said.root))
+    workspaces = git_workspaces(parts)
+    sent = await workspaces.send(root)
+    await workspaces.use(run, sent.snapshot)
+    if sent.left_out:
+        logging.getLogger("deputy").warning(
+            "Workers get no files of %s: submodules and nested repositories do not travel.", ", ".join(sent.left_out)
+        )
+    return structs.replace(conditions, snapshot=sent.snapshot)
+
+
+def _below_volume(folder: str, volume: str) -> str:
+    path = os.path.relpath(folder, os.path.realpath(Path(volume or "/").expanduser()))
+    if path.startswith(".."):
+        raise UsageError(
+            "workspace", folder, f"with [workspace] mode shared, work below its root {volume}, or set another root"
+        )
+    return path
+
+
+def shared_folder(parts: RuntimeParts, path: str) -> str:
+    """The folder on this machine of a path below the shared volume."""
+    volume = os.path.realpath(Path(parts.settings.workspace.root or "/").expanduser())
+    folder = os.path.normpath(f"{volume}/{path}")
+    if os.path.commonpath((folder, volume)) != volume or not os.path.isdir(folder):  # noqa: PTH112
+        raise no_folder(folder)
+    return folder
+
+
+def no_folder(folder: str) -> WorkspaceError:
+    """The error of a worker that lacks a folder."""
+    return WorkspaceError(
+        f"The worker on {socket.gethostname()} has no folder {folder}",
+        "Mount it there, set [workspace] root to where that machine has the shared volume, or stop that worker.",
     )
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from deputy.engine.ports import Journal
     from deputy.engine.ports.queries import Queries, RepairedJournal
+    from deputy.engine.ports.workspaces import BundleStore
     from deputy.journal.postgres.postgres_store import PostgresStore
     from deputy.journal.sql.sql_journal import SqlJournal
     from deputy.journal.sql.sql_store import SqlStore
@@ -62,6 +63,11 @@ def find_store(folder: Path, given: str | None = None) -> SqlStore:
     from deputy.journal.sqlite.sqlite_store import SqliteStore
 
     return SqliteStore(folder)
+
+
+def find_bundles(folder: Path) -> BundleStore:
+    """The git bundles of the store that the environment or the config names."""
+    return _postgres(store_url(), folder)
 
 
 def _postgres(url: str, folder: Path) -> PostgresStore:

@@ -13,8 +13,9 @@ from msgspec import structs
 
 from deputy.agents.workspace_agents import WorkspaceAgents
 from deputy.config import load_fallback_tables, mcp_servers
-from deputy.core.events import Conditions, RunOpened
+from deputy.core.events import RunOpened
 from deputy.core.guard import Policy
+from deputy.core.task import WRITING_TOOLS
 from deputy.engine.call import DELEGATE, RUN
 from deputy.engine.dispatch import run_workflow
 from deputy.engine.ports.subtask_services import Subtasks
@@ -26,14 +27,23 @@ from deputy.journal.shared_rate_limit import JournalRateLimitStore
 from deputy.project_tasks.claim import claim_task
 from deputy.runtime.engine import LocalEngine, SystemWorld
 from deputy.runtime.suspension import SUSPEND_SECONDS
-from deputy.runtime_parts import RuntimeParts, conditions_of, end_children, observers, prune_store, queue_of_new_runs
+from deputy.runtime_parts import (
+    RuntimeParts,
+    conditions_of,
+    end_children,
+    observers,
+    prune_store,
+    queue_of_new_runs,
+    with_workspace,
+)
 from deputy.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from deputy.backends.registry import BackendRegistry
+    from deputy.core.conditions import Conditions
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
@@ -56,6 +66,7 @@ if TYPE_CHECKING:
     from deputy.processes.evaluator_script import ProgramScripts
     from deputy.tools.git_worktrees import GitWorktrees
     from deputy.tools.mcp_servers import McpServers
+    from deputy.tools.placed_worktrees import PlacedWorktrees
 
 _GRANTS = 64
 PLACED = frozenset({DELEGATE, RUN, REFINE, "ask"})
@@ -78,14 +89,10 @@ class Runtime:
     folder: Path
     store: SqlStore
     servers: McpServers
-    queue: str
-    """The queue of new runs; empty: they start here."""
-    conditions: Conditions | None
-    """How workers carry out new runs, if they get them."""
-
-    def is_placed(self, command: str) -> bool:
-        """Whether workers carry out a new run of this command."""
-        return bool(self.queue) and command in PLACED
+    queue_for: Callable[[RunStart], str]
+    """The queue of a new run; empty: it starts here."""
+    conditions_for: Callable[[str, RunStart], Awaitable[Conditions | None]]
+    """How workers carry out a new run, if they get it; its workspace is sent to the store."""
 
 
 @asynccontextmanager
@@ -105,13 +112,19 @@ async def open_runtime(
     """
     parts = RuntimeParts(options)
     await asyncio.to_thread(prune_store, parts)
-    queue = queue_of_new_runs(parts)
+    is_shared = parts.settings.workspace.mode == "shared"
+    placed = partial(queue_for, queue=queue_of_new_runs(parts), is_shared=is_shared)
     shown: Callable[[Progress], None] = watch or options.watch or (lambda progress: None)
     async with (
         open_store(parts.store, fsync=fsync or parts.settings.journal.fsync, mask=parts.keys.mask_json) as journal,
         open_workspace(parts, journal, tools=tools, watch=shown, windows=windows, ranker=ranker) as opened,
-        _engine(parts, journal, opened.services, suspend_seconds, queue) as engine,
+        _engine(parts, journal, opened.services, suspend_seconds, placed) as engine,
     ):
+        conditions = conditions_of(parts, opened.services)
+
+        async def conditions_for(run: str, start: RunStart) -> Conditions | None:
+            return await with_workspace(parts, conditions, run) if placed(start) else None
+
         yield Runtime(
             engine=engine,
             journal=journal,
@@ -122,8 +135,8 @@ async def open_runtime(
             folder=parts.folder,
             store=parts.store,
             servers=opened.servers,
-            queue=queue,
-            conditions=conditions_of(parts, opened.services) if queue else None,
+            queue_for=placed,
+            conditions_for=conditions_for,
         )
 
 
@@ -147,8 +160,9 @@ async def open_workspace(
     watch: Callable[[Progress], None] = lambda _: None,
     windows: Mapping[str, int] | None = None,
     ranker: Ranker | None = None,
+    worktrees: PlacedWorktrees | None = None,
 ) -> AsyncGenerator[OpenWorkspace]:
-    """Open the models, tools and services of a workspace over an open journal."""
+    """Open the models, tools and services of a workspace over an open journal; `worktrees`: of a checkout."""
     options = parts.options
     async with _open_models(parts, journal) as (opened, servers):
         agents = WorkspaceAgents(
@@ -162,7 +176,7 @@ async def open_workspace(
         services = Services(
             world=SystemWorld(journal.clock.now),
             open_model=opened.open,
-            open_tools=_toolboxes(parts, tools, servers),
+            open_tools=_toolboxes(parts, tools, servers, worktrees),
             max_cost=opened.max_cost,
             thinking=opened.thinking,
             is_compact=opened.is_compact,
@@ -170,7 +184,7 @@ async def open_workspace(
             windows=windows or {},
             files=parts.files,
             timer=parts.timer,
-            worktrees=_worktrees(parts),
+            worktrees=worktrees or _worktrees(parts),
             backends=backends,
             idle_seconds=parts.effective.idle_seconds,
             redactor=parts.redactor,
@@ -231,7 +245,9 @@ def _find_backends(parts: RuntimeParts, journal: SqlJournal, models: ModelFactor
     )
 
 
-def _toolboxes(parts: RuntimeParts, own: Sequence[Tool], servers: McpServers) -> Callable[[Grant, str], Tools]:
+def _toolboxes(
+    parts: RuntimeParts, own: Sequence[Tool], servers: McpServers, worktrees: PlacedWorktrees | None
+) -> Callable[[Grant, str], Tools]:
     slots, seconds = asyncio.Semaphore(SEARCHES), parts.effective.tool_seconds
     is_sandboxed = parts.settings.tools.run.sandbox is not None
 
@@ -245,7 +261,8 @@ def _toolboxes(parts: RuntimeParts, own: Sequence[Tool], servers: McpServers) ->
         standard = standard_tools(
             place, parts.environment, slots=slots, run_seconds=seconds.get("Run"), is_sandboxed=is_sandboxed
         )
-        return Toolbox((*standard, *own, *served), grant, seconds, parts.timer)
+        changed = None if worktrees is None else partial(worktrees.changed, root)
+        return Toolbox((*standard, *own, *served), grant, seconds, parts.timer, changed)
 
     return lambda grant, root: open_tools(servers.tools(), grant, root)
 
@@ -295,7 +312,11 @@ def _subtasks(
 
 
 def _engine(
-    parts: RuntimeParts, journal: SqlJournal, services: Services, suspend_seconds: float, queue: str
+    parts: RuntimeParts,
+    journal: SqlJournal,
+    services: Services,
+    suspend_seconds: float,
+    queue_for: Callable[[RunStart], str],
 ) -> LocalEngine[SqlLease]:
     return LocalEngine(
         journal,
@@ -312,8 +333,14 @@ def _engine(
         else None,
         # Any process may meet runs that workers carry out.
         placing=None if parts.store.is_local else cast("PlacingJournal[SqlLease]", journal),
-        queue_for=lambda start: queue if start.command in PLACED else "",
+        queue_for=queue_for,
     )
+
+
+def queue_for(start: RunStart, queue: str, *, is_shared: bool) -> str:
+    """The queue of a new run; an agent that changes files in place starts where the files are: here."""
+    is_in_place = isinstance(start, RunOpened) and start.command == RUN and bool(start.grant.tools & WRITING_TOOLS)
+    return queue if start.command in PLACED and (is_shared or not is_in_place) else ""
 
 
 async def keep_changes(services: Services, place: Worktree, label: str, outcome: Outcome) -> Outcome:

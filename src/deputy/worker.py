@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from contextlib import AsyncExitStack, asynccontextmanager
+import time
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from msgspec import structs
 
-from deputy.core.errors import Error, StorageError, Unquoted, UsageError
-from deputy.core.events import Conditions, Requested, RunOpened
+from deputy.core.conditions import Conditions
+from deputy.core.errors import Error, StorageError, Unquoted, UsageError, WorkspaceError
+from deputy.core.events import Requested, RunOpened
 from deputy.core.outcome import Failed, shortened
 from deputy.engine.dispatch import run_workflow
 from deputy.engine.ports.placement import queue_of
+from deputy.journal import home
+from deputy.journal.transcript import safe_id
 from deputy.options import DeputyOptions
+from deputy.processes.child_process import interruptible
 from deputy.runtime.engine import LocalEngine, SystemWorld
-from deputy.runtime_parts import RuntimeParts, end_children, observers, prune_store
+from deputy.runtime_parts import (
+    RuntimeParts,
+    end_children,
+    git_workspaces,
+    no_folder,
+    observers,
+    prune_store,
+    shared_folder,
+)
 from deputy.stores import dispatch_name, open_store
+from deputy.tools.placed_worktrees import PlacedWorktrees
 from deputy.wiring import keep_changes, open_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 
     from deputy.core.outcome import Outcome
+    from deputy.core.snapshot import Snapshot
     from deputy.core.state import State
     from deputy.engine.ports import Dispatch, RunContext, RunStart, Worktree
     from deputy.engine.services import Services
@@ -32,12 +48,15 @@ if TYPE_CHECKING:
     from deputy.journal.postgres.postgres_store import PostgresStore
     from deputy.journal.sql.transaction import SqlLease
     from deputy.runtime.active_run import HostedRuns
+    from deputy.tools.git_workspaces import GitWorkspaces
 
 SLOTS = 8
 """How many runs a worker carries out at once, if that is not given."""
 DRAIN_SECONDS = 30.0
 """How long the steps under way may take to end when a worker leaves."""
 SWEEP_SECONDS = 3.0
+CLEAN_SECONDS = 300.0
+"""How often a worker looks for what killed ones left on its disk."""
 
 
 class _Place(NamedTuple):
@@ -51,10 +70,17 @@ class _Place(NamedTuple):
 class WorkspaceServices:
     """The services of the workspaces that this worker serves, opened when a run first needs them."""
 
-    def __init__(self, options: DeputyOptions, journal: PostgresJournal, stack: AsyncExitStack) -> None:
-        self._options = options
+    def __init__(
+        self, parts: RuntimeParts, journal: PostgresJournal, workspaces: GitWorkspaces, stack: AsyncExitStack
+    ) -> None:
+        self._parts = parts
+        self._options = parts.options
         self._journal = journal
+        self._workspaces = workspaces
         self._stack = stack
+        self._of_snapshots: dict[str, tuple[Services, AsyncExitStack]] = {}
+        """The services of trees that have a checkout of their own, and what is open of them."""
+        self._clean_at = 0.0
         self._opened: dict[_Place, Services] = {}
         self._of_root: dict[str, Services] = {}
         self._opening = asyncio.Lock()
@@ -63,8 +89,8 @@ class WorkspaceServices:
         """The workflow of a run, with the services of its tree."""
         root = run.lineage.root_id
         services = self._of_root.get(root) or await self._find(root, start)
-        if isinstance(services, str):
-            return _no_folder(run, services)
+        if isinstance(services, WorkspaceError):
+            return _not_opened(run, services)
         self._of_root[root] = services
         return _with_host(await run_workflow(run, start, services=services))
 
@@ -82,19 +108,63 @@ class WorkspaceServices:
         services = self._of_root.get(outcome.lineage.root_id)
         return outcome if services is None else await keep_changes(services, place, label, outcome)
 
-    async def _find(self, root: str, start: RunStart) -> Services | str:
-        """The services of a tree, or the folder that this machine does not have."""
+    async def tidy(self, active: Collection[str]) -> None:
+        """Close the checkouts of trees that this worker no longer works on, and remove what no process uses."""
+        ended = [root for root in self._of_snapshots if root not in active]
+        for root in ended:
+            async with self._opening:
+                self._of_root.pop(root, None)
+                await self._of_snapshots.pop(root)[1].aclose()
+        if ended or time.monotonic() >= self._clean_at:
+            self._clean_at = time.monotonic() + CLEAN_SECONDS
+            # Another process may remove the same at this moment.
+            with suppress(OSError, WorkspaceError):
+                await interruptible(self._workspaces.clean_up)
+
+    async def _find(self, root: str, start: RunStart) -> Services | WorkspaceError:
+        """The services of a tree, or the reason why this machine cannot have its folder."""
         first = await self._journal.get(root, "requested")
         top = start if first is None or not isinstance(first.event, RunOpened | Requested) else first.event
-        place = _Place(top.workspace, top.conditions or Conditions())
-        if not await asyncio.to_thread(Path(place.workspace).is_dir):
-            return place.workspace
-        async with self._opening:
-            if place not in self._opened:
-                self._opened[place] = await self._open(place)
-        return self._opened[place]
+        given = top.conditions or Conditions()
+        try:
+            async with self._opening:
+                if given.snapshot is not None:
+                    if root not in self._of_snapshots:
+                        await self._open_snapshot(root, given, given.snapshot)
+                    return self._of_snapshots[root][0]
+                folder = await asyncio.to_thread(self._folder, top.workspace, given)
+                place = _Place(folder, given)
+                if place not in self._opened:
+                    self._opened[place] = await self._open(place, self._stack)
+                return self._opened[place]
+        except WorkspaceError as error:
+            return error
 
-    async def _open(self, place: _Place) -> Services:
+    def _folder(self, workspace: str, given: Conditions) -> str:
+        if given.shared is not None:
+            return shared_folder(self._parts, given.shared)
+        if not Path(workspace).is_dir():
+            raise no_folder(workspace)
+        return workspace
+
+    async def _open_snapshot(self, root: str, given: Conditions, snapshot: Snapshot) -> None:
+        """Open the services of a tree whose workspace is a checkout of its own."""
+        folder = await self._workspaces.open(root, snapshot)
+        async with AsyncExitStack() as opening:
+            opening.callback(self._workspaces.release, root)
+            worktrees = PlacedWorktrees(
+                self._parts.folder / home.WORKTREES, Path(folder), os.environ, safe_id, self._workspaces, snapshot
+            )
+            opening.callback(worktrees.release)
+            services = await self._open(_Place(folder, given), opening, worktrees)
+            self._of_snapshots[root] = (services, opening.pop_all())
+
+    async def close(self) -> None:
+        """Close what is open of all trees."""
+        for _, stack in self._of_snapshots.values():
+            await stack.aclose()
+
+    async def _open(self, place: _Place, stack: AsyncExitStack, worktrees: PlacedWorktrees | None = None) -> Services:
         given = place.conditions
         options = DeputyOptions(
             workspace=place.workspace,
@@ -104,10 +174,11 @@ class WorkspaceServices:
             approval=given.approval,
             base_prompt=given.base_prompt,
             trusts_project=given.trusts_project,
-            private=given.private,
+            # Those of a snapshot did not travel.
+            private=given.private if worktrees is None else (),
         )
         parts = RuntimeParts(options, can_ask=given.can_ask)
-        opened = await self._stack.enter_async_context(open_workspace(parts, self._journal))
+        opened = await stack.enter_async_context(open_workspace(parts, self._journal, worktrees=worktrees))
         return opened.services
 
 
@@ -115,10 +186,16 @@ class Worker:
     """The runs that this process carries out for queues."""
 
     def __init__(
-        self, journal: PostgresJournal, engine: LocalEngine[SqlLease], dispatch: Dispatch, labels: Sequence[str]
+        self,
+        journal: PostgresJournal,
+        engine: LocalEngine[SqlLease],
+        services: WorkspaceServices,
+        dispatch: Dispatch,
+        labels: Sequence[str],
     ) -> None:
         self.journal = journal
         self.engine = engine
+        self._services = services
         self.labels = tuple(labels)
         self._dispatch = dispatch
         self.slots = 0
@@ -173,6 +250,7 @@ class Worker:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 self.takeovers += sum(await self.journal.sweep())
+                await self._services.tidy(self.engine.active_roots())
                 if not self.is_draining:
                     await self.engine.adopt(lambda _: False)
                     await self._dispatch.forget()
@@ -199,7 +277,7 @@ async def open_worker(options: DeputyOptions, labels: Sequence[str] = ()) -> Asy
     ):
         journal = cast("PostgresJournal", opened)
         dispatch = _dispatch(store, journal.owner)
-        services = await stack.enter_async_context(_services(options, journal))
+        services = await stack.enter_async_context(_services(parts, journal))
         engine = LocalEngine(
             journal,
             services.execute,
@@ -211,13 +289,15 @@ async def open_worker(options: DeputyOptions, labels: Sequence[str] = ()) -> Asy
             placing=journal,
         )
         async with engine:
-            yield Worker(journal, engine, dispatch, labels)
+            yield Worker(journal, engine, services, dispatch, labels)
 
 
 @asynccontextmanager
-async def _services(options: DeputyOptions, journal: PostgresJournal) -> AsyncGenerator[WorkspaceServices]:
+async def _services(parts: RuntimeParts, journal: PostgresJournal) -> AsyncGenerator[WorkspaceServices]:
     async with AsyncExitStack() as stack:
-        yield WorkspaceServices(options, journal, stack)
+        services = WorkspaceServices(parts, journal, git_workspaces(parts), stack)
+        stack.push_async_callback(services.close)
+        yield services
 
 
 def _dispatch(store: PostgresStore, owner: str) -> Dispatch:
@@ -240,13 +320,13 @@ def _with_host(outcome: Outcome) -> Outcome:
     return structs.replace(outcome, errors=tuple(errors))
 
 
-def _no_folder(run: RunContext, folder: str) -> Failed:
-    host = socket.gethostname()
+def _not_opened(run: RunContext, reason: WorkspaceError) -> Failed:
+    """The outcome of a run whose files this machine cannot have; it can be resumed."""
     error = Error(
         type="execution",
         code="WORKSPACE_MISSING",
-        message=f"The worker on {host} has no folder {folder}.",
+        message=reason.what,
         recoverable=True,
-        recommendation=f"Make it available there, or stop that worker; then: deputy resume {run.lineage.root_id}",
+        recommendation=f"{reason.remedy} Then: deputy resume {run.lineage.root_id}",
     )
     return Failed(lineage=run.lineage, summary=shortened(error.message), errors=(error,))

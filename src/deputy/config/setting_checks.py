@@ -25,6 +25,7 @@ from deputy.config.settings import (
     TextSettings,
     ToolSettings,
     UserSettings,
+    WorkspaceSettings,
 )
 from deputy.core.detect.phrase_tables import SHIPPED, Route, is_phrase
 from deputy.core.errors import Unquoted, UsageError
@@ -103,6 +104,7 @@ _TABLES = {
     "text": TextSettings,
     "tools": ToolSettings,
     "tools.run": RunToolSettings,
+    "workspace": WorkspaceSettings,
 }
 _KINDS = {
     "array": "a list",
@@ -130,6 +132,9 @@ _RIGHT = {
     "limits.tasks": "a whole number from 1 to 1000",
     "limits.tools.*": "a number of seconds from 1 to 86400",
     "notify.command": "a list with a program and its arguments",
+    "workspace.cache_bytes": "a whole number of bytes",
+    "workspace.max_bytes": "a whole number of bytes from 1 to 10000000000",
+    "workspace.mode": '"git" or "shared"',
     "tools.run.sandbox": '"bwrap", or be removed',
 }
 """Valid values where the type alone is not enough; `*` is any name."""

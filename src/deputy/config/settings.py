@@ -93,6 +93,19 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The label of the workers that get runs; empty: workers without a label."""
 
 
+class WorkspaceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[workspace]`: how workers get the files of a workspace."""
+
+    mode: Literal["git", "shared"] = "git"
+    """`git`: a snapshot through the store. `shared`: all machines have the folder."""
+    root: str = ""
+    """With `shared`: where this machine has the shared volume; empty: paths are the same on all machines."""
+    max_bytes: Annotated[int, Meta(ge=1, le=10_000_000_000)] = 200_000_000
+    """The most bytes of files that a snapshot may have."""
+    cache_bytes: Annotated[int, Meta(ge=0)] = 5_000_000_000
+    """The bytes of mirrors that a worker keeps."""
+
+
 class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[subtasks]`: time and depth of a chain of subtasks, and the default template."""
 
@@ -172,6 +185,7 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     journal: JournalSettings = JournalSettings()
     store: StoreSettings = StoreSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()

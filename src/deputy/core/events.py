@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
 from deputy.core.approval import ApprovalRequest
+from deputy.core.conditions import Conditions
 from deputy.core.conversation import map_text, without_surrogates
 from deputy.core.errors import Error, UsageError
 from deputy.core.fallback import Routing
-from deputy.core.guard import Policy
 from deputy.core.limits import Budget, BudgetUse
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
@@ -36,19 +36,6 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k
 
 
 # --- start ------------------------------------------------------------------------------------------------------------
-
-
-class Conditions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The settings of the process that submitted a tree, for the workers that carry it out."""
-
-    approval: Literal["granted", "ask", "refuse"] = "granted"
-    can_ask: bool = False
-    """Whether a person or a program answers questions."""
-    policy: Policy = Policy()
-    base_prompt: str = ""
-    trusts_project: bool = False
-    private: tuple[str, ...] = ()
-    """Files that tools never read."""
 
 
 class RunOpened(_Event, frozen=True, kw_only=True, tag="run_opened"):

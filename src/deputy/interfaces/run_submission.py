@@ -87,7 +87,6 @@ class RunSubmitter:
             workspace=str(self._options.root),
             prompt=prompt,
             arguments=arguments,
-            conditions=runtime.conditions if runtime.is_placed(command) else None,
         )
         return await self._submitted(session_id, start)
 
@@ -110,12 +109,14 @@ class RunSubmitter:
             grant,
             model,
         )
-        start = structs.replace(start, command=command, workspace=str(options.root), conditions=runtime.conditions)
+        start = structs.replace(start, command=command, workspace=str(options.root))
         return await self._submitted(session_id, start)
 
     async def _submitted(self, session_id: str, start: RunStart) -> str:
-        await self._runtime.engine.submit(session_id, start)
-        if self._runtime.is_placed(start.command):
+        runtime = self._runtime
+        start = structs.replace(start, conditions=await runtime.conditions_for(session_id, start))
+        await runtime.engine.submit(session_id, start)
+        if runtime.queue_for(start):
             self._placed.follow(session_id)
         return session_id
 

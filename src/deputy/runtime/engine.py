@@ -186,6 +186,11 @@ class LocalEngine(Generic[L]):
         """Resume a live run that is not active; whether it was resumed."""
         return await self._supervisor.ensure_running(run)
 
+    def active_roots(self) -> set[str]:
+        """The trees that this process works on."""
+        leases = [work.lease for work in self._supervisor.work.values()]
+        return {lease.run if lease.state.lineage is None else lease.state.lineage.root_id for lease in leases}
+
     def has(self, run: str) -> bool:
         """Whether a run is active here or about to be."""
         return self._supervisor.owns(run) or self._supervisor.is_starting(run)

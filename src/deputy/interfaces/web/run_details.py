@@ -16,6 +16,7 @@ from deputy.core.request import ALWAYS_GRANTED
 from deputy.core.serialize import outcome_dict
 from deputy.engine.worktree import WORKTREE_OPENED, WorktreeOpened
 from deputy.interfaces.report.timeline import is_open, lane_of
+from deputy.interfaces.stored_branches import fetch_branches, snapshot_of
 from deputy.interfaces.web.record_lines import record_head, record_rows
 from deputy.journal.registry import asked_of, entry_dict, statuses, with_usage
 from deputy.processes.outgoing import process_redactor
@@ -188,7 +189,13 @@ def run_diff(queries: Queries, run: str, path: str) -> Any:
     root = None if state.lineage is None else queries.state(state.lineage.root_id)
     if place is None or root is None:
         raise UsageError("diff", Unquoted("none"), "the run has no worktree or branch of its own")
-    found = find_place(place.folder, root.workspace, place.base, place.branch)
+    snapshot = snapshot_of(queries, state)
+    if snapshot is None:
+        found = find_place(place.folder, root.workspace, place.base, place.branch)
+    else:
+        # The branch of a worker is here on the commit that was checked out.
+        fetch_branches(queries, state)
+        found = find_place("", root.workspace, snapshot.head, place.branch)
     return patch_of(found, os.environ, path) if path else changed_files(found, os.environ)
 
 

@@ -240,6 +240,9 @@ async def run_call(
             _show(results, call, lines, session_id)
         await deputy.delivered(session_id)
         outcomes = [result.outcome for result in results]
+        if any(outcome.branch for outcome in outcomes):
+            for problem in await _fetch_branches(session_id):
+                warn(problem)
         is_cancelled = status == "cancelled"
         when = "after all tasks ended" if any(one.session_id for one in outcomes) else "before any task began"
         text = remedy(session_id, outcomes) or (f"{session_id} was cancelled {when}" * is_cancelled)
@@ -317,6 +320,20 @@ def print_refused(request: ApprovalRequest, policy: ApprovalPolicy) -> None:
     # This text is not approved by a person, so its secrets are redacted like in all other output.
     click.echo(safe_message(screen(request).text), err=True)
     warn(f"not approved: {why}; pass --yes to approve")
+
+
+async def _fetch_branches(session_id: str) -> list[str]:
+    """Fetch the branches of work that workers have stored; returns what could not be fetched."""
+    import asyncio
+
+    from deputy.interfaces.cli.console import open_run
+    from deputy.interfaces.stored_branches import fetch_branches
+
+    def fetch() -> list[str]:
+        with open_run(session_id) as (queries, state):
+            return fetch_branches(queries, state)
+
+    return await asyncio.to_thread(fetch)
 
 
 def _refused(call: DelegateCall) -> list[Result]:

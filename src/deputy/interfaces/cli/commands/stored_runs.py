@@ -44,11 +44,14 @@ _ANSWERED, _DROPPED = "It has been answered.", "It has been cancelled."
 def show_(console: Console, run: str, is_full: bool) -> None:
     """Show a run: what was asked, how it ended, what it used."""
     from deputy.interfaces.cli.run_page import show_page
+    from deputy.interfaces.stored_branches import fetch_branches
     from deputy.journal.registry import show_run
 
     with open_run(run) as (queries, state):
         form = show_run(queries, run)
         answered = [] if console.as_json else _answered(queries, state)
+        for problem in fetch_branches(queries, state):
+            warn(problem)
     if form is None:
         raise UnknownRun(run)
     if console.as_json:
@@ -107,7 +110,8 @@ Examples:
 \b
 The folder gets events.jsonl, outcome.json, transcript.json, transcript.md
 and notes.md, the same files for each run below it in subagents/, and
-export.json, which lists them. Only you can read it. Nothing is overwritten.
+export.json, which lists them; and changes.patch where a worker changed files.
+Only you can read it. Nothing is overwritten.
 
 \b
 Exit codes:
@@ -120,12 +124,17 @@ Exit codes:
 @with_console("Print the content of export.json.")
 def export(console: Console, run: str, place: str | None) -> None:
     """Write a run and its tree to a folder."""
+    from deputy.interfaces.stored_branches import patches
     from deputy.journal.export import export as export_run
+    from deputy.journal.home import write_whole
     from deputy.journal.transcript import safe_id
 
     folder = Path(place if place is not None else safe_id(run))
     with open_run(run) as (queries, state):
         written = export_run(queries, state, folder, time.time())
+        places = {one["session_id"]: one["folder"] for one in written["runs"]}
+        for one, patch in patches(queries, state):
+            write_whole(folder / places[one] / "changes.patch", os.fsencode(patch))
     console.show({"folder": str(folder), **written}, f"{folder}: {counted(len(written['runs']), 'run')}")
 
 

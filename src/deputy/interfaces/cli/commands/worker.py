@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 @click.option("--health", metavar="[HOST:]PORT", help="Serve /livez, /readyz and /metrics; without HOST on 127.0.0.1.")
 @with_console()
 def command(console: Console, concurrency: int | None, labels: str, health: str | None) -> int:
-    """Carry out the runs that other machines place in the store.
+    """Carry out runs that other machines place in the store.
 
     DEPUTY_STORE names the store, and DEPUTY_DISPATCH=dbos lets `deputy delegate` place runs in it. Keys of providers
-    come from the environment of this process. The workspace of a run must exist under the same path here.
+    come from the environment of this process. The files of a run come as a git snapshot,
+    or from a volume that all machines share: docs/cluster.md.
     """
     from deputy.engine.ports.placement import is_label
 

@@ -1,0 +1,188 @@
+"""A delegation on a worker that does not have the folder: its files travel there, and its work comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.postgres import emptied_queue_database
+from tests.support.scripts import call, turn
+from tests.support.workspace_machine import content, git, repository
+
+from deputy.client import Deputy
+from deputy.core.errors import UsageError
+from deputy.core.events import RunOpened
+from deputy.core.outcome import Completed, Failed
+from deputy.core.request import Grant, Lineage
+from deputy.core.task import Task
+from deputy.engine.call import RUN
+from deputy.interfaces.stored_branches import fetch_branches, patches
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.journal.transcript import transcribe
+from deputy.options import DeputyOptions
+from deputy.stores import open_queries
+from deputy.testing import ProviderServer
+from deputy.wiring import queue_for
+from deputy.worker import Worker, open_worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from deputy.core.outcome import Outcome
+
+__all__ = ["repository"]
+MODEL = "anthropic:claude-sonnet-4-5"
+
+
+class Cluster:
+    """A submitter with a folder, and workers with homes of their own."""
+
+    def __init__(self, tmp_path: Path, folder: Path) -> None:
+        self.folder = folder
+        self.home = tmp_path / "submitter"
+        self.worker_home = tmp_path / "worker"
+        self.run = ""
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncGenerator[Worker]:
+        stop = asyncio.Event()
+        async with open_worker(DeputyOptions(home=self.worker_home)) as worker, asyncio.TaskGroup() as group:
+            group.create_task(worker.work(2, stop, lambda: None))
+            yield worker
+            stop.set()
+
+    async def delegate(self, *tasks: Task, **options: Any) -> list[Outcome]:
+        async with (
+            self.worker(),
+            Deputy(workspace=self.folder, home=self.home, model=MODEL, approval="granted", **options) as deputy,
+        ):
+            self.run = await deputy.start(tasks)
+            return [result.outcome for result in await deputy.results(self.run)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("DEPUTY_STORE", emptied_queue_database())
+    monkeypatch.setenv("DEPUTY_DISPATCH", "dbos")
+    monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "submitter"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return Cluster(tmp_path, repository)
+
+
+def use(provider: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in provider.environ.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.rule("workspace.placed")
+def test_a_worker_reads_the_files_and_its_changes_are_a_branch_here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    (cluster.folder / "loose.txt").write_text("uncommitted\n")
+    before = content(cluster.folder)
+    turns = (
+        turn("", call("Read", path="loose.txt")),
+        turn("", call("Write", path="sub/new.txt", content="hello\n"), call("Note", content="A finding.")),
+        turn("Written."),
+    )
+    with ProviderServer(*turns) as provider:
+        use(provider, monkeypatch)
+        outcome = asyncio.run(cluster.delegate(Task(label="scribe", prompt="Write it.", tools=("Read", "Write"))))[0]
+    assert isinstance(outcome, Completed)
+    assert outcome.branch.startswith("deputy/scribe-")
+    assert "uncommitted" in str(provider.asked[1].body["messages"])
+    assert content(cluster.folder) == before
+    queries = open_queries(cluster.home)
+    assert queries is not None
+    with queries:
+        state = queries.state(cluster.run)
+        assert state is not None
+        assert fetch_branches(queries, state) == []
+        ((run, patch),) = patches(queries, state)
+        notes = getattr(transcribe(queries.records(run)), "notes", ())
+    assert git(cluster.folder, "show", f"{outcome.branch}:sub/new.txt") == "hello\n"
+    assert "+++ b/sub/new.txt" in patch
+    # What was noted on the worker is read here, where no file of it is.
+    assert (notes, list(cluster.home.glob("subagent/*"))) == (("A finding.",), [])
+    assert list(cluster.worker_home.glob("subagent/*.scratch.md")) != []
+
+
+@pytest.mark.rule("workspace.placed")
+def test_a_task_in_place_works_on_a_branch_of_a_worker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    task = Task(label="scribe", prompt="Write it.", tools=("Write",), isolation="none")
+    with ProviderServer(turn("", call("Write", path="new.txt", content="hello")), turn("Written.")) as provider:
+        use(provider, monkeypatch)
+        outcome = asyncio.run(cluster.delegate(task))[0]
+    assert (outcome.branch != "", (cluster.folder / "new.txt").exists()) == (True, False)
+    assert "It worked on a branch, not in place: the worker has a copy of your folder." in outcome.warnings
+
+
+@pytest.mark.rule("workspace.shared")
+def test_a_shared_volume_is_found_where_each_machine_has_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    config = tmp_path / ".config" / "deputy" / "config.toml"
+    config.parent.mkdir(parents=True)
+    elsewhere = tmp_path / "mounted"
+    elsewhere.symlink_to(tmp_path)
+    config.write_text(f'[workspace]\nmode = "shared"\nroot = "{elsewhere}"\n')
+    with ProviderServer(turn("", call("Read", path="a.txt")), turn("Read.")) as provider:
+        use(provider, monkeypatch)
+        outcome = asyncio.run(cluster.delegate(Task(label="reader", prompt="Read it.", tools=("Read",))))[0]
+    assert isinstance(outcome, Completed)
+    assert "first" in str(provider.asked[1].body["messages"])
+    assert not (cluster.worker_home / "mirrors").exists()
+
+
+@pytest.mark.rule("workspace.errors")
+def test_a_worker_that_cannot_have_the_files_fails_the_run_with_a_remedy(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    async def lose() -> None:
+        async with Deputy(workspace=cluster.folder, home=cluster.home, model=MODEL, approval="granted") as deputy:
+            cluster.run = await deputy.start([Task(label="reader", prompt="Read it.", tools=("Read",))])
+            await asyncio.to_thread(execute, os.environ["DEPUTY_STORE"], "DELETE FROM bundles")
+            async with cluster.worker():
+                await deputy.results(cluster.run)
+
+    with ProviderServer() as provider:
+        use(provider, monkeypatch)
+        asyncio.run(lose())
+    with open_queries(cluster.home) or pytest.fail("no journal") as queries:
+        outcome = queries.outcome(queries.state(cluster.run) or pytest.fail("no run"))
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].code == "WORKSPACE_MISSING"
+    assert "Submit the work again" in outcome.errors[0].recommendation
+
+
+def execute(url: str, statement: str) -> None:
+    session = PostgresSession(StoreAddress(url))
+    session.run(statement)
+    session.close()
+
+
+@pytest.mark.rule("workspace.placed")
+@pytest.mark.parametrize(
+    ("tools", "is_shared", "queue"),
+    [({"Read"}, False, "deputy"), ({"Read", "Write"}, False, ""), ({"Read", "Write"}, True, "deputy")],
+)
+def test_a_parent_that_works_in_place_stays_where_the_files_are(tools: set[str], is_shared: bool, queue: str):
+    start = RunOpened(lineage=Lineage.root("sess_1_a"), command=RUN, grant=Grant(tools=frozenset(tools)))
+    assert queue_for(start, "deputy", is_shared=is_shared) == queue
+
+
+@pytest.mark.rule("workspace.shared")
+def test_a_workspace_outside_of_the_volume_is_refused_at_submit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    config = tmp_path / ".config" / "deputy" / "config.toml"
+    config.parent.mkdir(parents=True)
+    (tmp_path / "volume").mkdir()
+    config.write_text(f'[workspace]\nmode = "shared"\nroot = "{tmp_path}/volume"\n')
+    with ProviderServer() as provider:
+        use(provider, monkeypatch)
+        with pytest.raises(BaseExceptionGroup) as raised:
+            asyncio.run(cluster.delegate(Task(label="reader", prompt="Read it.", tools=("Read",))))
+    assert raised.group_contains(UsageError, match="work below its root")
