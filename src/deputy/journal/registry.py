@@ -38,9 +38,16 @@ def statuses(queries: Queries, states: Sequence[State]) -> list[RunStatus]:
     return [status(state) for state in states]
 
 
-def list_runs(queries: Queries, *, ended: int = 0) -> list[RunStatus]:
-    """The live and the blocked delegations, and the latest `ended` ones; in tree order."""
-    states = {state.run: state for state in (*queries.live(), *_with_callers(queries, queries.blocked()))}
+def list_runs(queries: Queries, *, ended: int = 0, newest: int | None = None) -> list[RunStatus]:
+    """The live and the blocked delegations, and the latest `ended` ones; in tree order.
+
+    Of the live ones only the `newest`, the newest that wait for a person, and their callers.
+    """
+    live: Iterable[State] = queries.live()
+    if newest is not None and len(live) > newest:
+        waiting = [state for state in live[:-newest] if state.waits]
+        live = _with_callers(queries, (*waiting[-newest:], *live[-newest:]))
+    states = {state.run: state for state in (*live, *_with_callers(queries, queries.blocked()))}
     if ended:
         states |= {state.run: state for state in queries.ended(ended)}
     return as_tree(with_usage(queries, statuses(queries, list(states.values()))))
@@ -84,10 +91,12 @@ class ExpiredRuns(NamedTuple):
 
 def out_of_time(queries: Queries, now: float) -> ExpiredRuns:
     """The live runs past their deadline, and those whose approval was not answered in time."""
-    found = statuses(queries, queries.live())
-    due = (at for one in found for at in _due_times(one.state))
+    live = queries.live()
     # A run may be late and not yet overdue: it has some seconds to end by itself.
-    soon = min(due, default=inf)
+    soon = min((at for state in live for at in _due_times(state)), default=inf)
+    if soon > now:
+        return ExpiredRuns([], [], max(soon - now, GRACE_SECONDS))
+    found = statuses(queries, live)
     return ExpiredRuns(overdue(found, now), unanswered(found, now), max(soon - now, GRACE_SECONDS))
 
 

@@ -58,6 +58,10 @@ class MemoryQueries:
         """The runs that have not ended."""
         return [state for state in self._states() if state.is_live]
 
+    def live_count(self) -> int:
+        """How many runs have not ended."""
+        return len(self.live())
+
     def blocked(self) -> list[State]:
         """The runs that ended with an open question."""
         return [state for state in self._states() if state.status == "blocked"]

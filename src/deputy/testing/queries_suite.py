@@ -143,6 +143,7 @@ async def runs_are_found_by_their_status_and_their_tree(store: Store) -> None:
         await journal.finish(other, "returned:0", Returned(outcome=question))
         with store.read() as queries:
             assert [state.run for state in queries.live()] == [ROOT]
+            assert queries.live_count() == 1
             assert [state.run for state in queries.blocked()] == [OTHER]
             assert {state.run for state in queries.ended(10)} == {CHILD, OTHER}
             assert [state.run for state in queries.ended(1)] == [OTHER]

@@ -190,6 +190,10 @@ class Queries(Protocol):
         """The runs that have not ended, oldest first."""
         ...
 
+    def live_count(self) -> int:
+        """How many runs have not ended."""
+        ...
+
     def blocked(self) -> list[State]:
         """The runs that ended with an open question, oldest first."""
         ...

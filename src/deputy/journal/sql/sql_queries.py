@@ -151,6 +151,10 @@ class SqlQueries:
         """The runs that have not ended, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE is_live")
 
+    def live_count(self) -> int:
+        """How many runs have not ended."""
+        return self._rows("SELECT count(*) FROM runs WHERE is_live")[0][0]
+
     def tree(self, root: str) -> list[State]:
         """All runs of a root session, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE root = ?", root)

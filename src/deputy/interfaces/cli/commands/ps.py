@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from deputy.engine.recover import RunStatus
 
 _ENDED = 200
+_NEWEST = 50
+"""How many live runs a table has, besides those that wait for a person and their callers."""
 _LEAST_ROOM = 16
 
 
 @click.command(
     epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nThe exit code is 0, also when there are none."
 )
-@click.option("-a", "--all", "everything", is_flag=True, help="Also list the latest 200 that ended.")
+@click.option("-a", "--all", "everything", is_flag=True, help="List all active runs, and the latest 200 that ended.")
 @with_console()
 def command(console: Console, everything: bool) -> None:
-    """List runs that are active, waiting or interrupted.
+    """List runs that are active, waiting or interrupted: the newest 50, and those that wait for a person.
 
     The list includes runs that ended with a question: they wait for a person. Every command takes the short ID, a label
     that only one run has, or `last`; --json has whole ids. LEFT is the time until the deadline; IN and OUT are tokens.
@@ -44,7 +46,10 @@ def command(console: Console, everything: bool) -> None:
         if queries is not None:
             _sync_here(queries)
             now = queries.now()
-        statuses = [] if queries is None else list_runs(queries, ended=_ENDED if everything else 0)
+        # A script gets all of them.
+        newest = None if everything or console.as_json else _NEWEST
+        statuses = [] if queries is None else list_runs(queries, ended=_ENDED if everything else 0, newest=newest)
+        live = 0 if queries is None else queries.live_count()
         ready = set[tuple[str, str]]() if queries is None else set(queries.addressed())
         short = {} if queries is None else short_ids(queries.ids())
     entries = [entry_dict(status, now) for status in statuses]
@@ -54,6 +59,8 @@ def command(console: Console, everything: bool) -> None:
         levels = _levels(statuses)
         rows = zip(statuses, entries, strict=True)
         show(_table([(short[one.state.run], *_row(one, entry, levels[one.state.run], now)) for one, entry in rows]))
+        if hidden := live - sum(one.state.is_live for one in statuses):
+            note(f"{hidden:,} more runs are active; --all lists them too.")
         _print_remedies(statuses, ready, short)
     else:
         note("No runs yet." if everything else "No active runs; --all also lists those that ended.")
