@@ -13,9 +13,9 @@ from deputy.core.errors import UsageError
 from deputy.core.fallback import Routing
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
+from deputy.core.queue_names import is_label
 from deputy.core.task import ALL_TOOLS
 from deputy.engine.ports.observer import Observer
-from deputy.engine.ports.placement import is_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ from deputy.config.settings import McpSettings
 from deputy.core.conditions import Conditions
 from deputy.core.errors import UsageError, WorkspaceError
 from deputy.core.provider_keys import ProviderKeys
-from deputy.engine.ports.placement import queue_of
+from deputy.core.queue_names import queue_of
 from deputy.engine.timeouts import SharedTimer
 from deputy.journal import home, transcript
 from deputy.journal.batched_calls import BatchedCalls

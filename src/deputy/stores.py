@@ -160,7 +160,7 @@ def migrate_store(folder: Path) -> tuple[str, int, int]:
     if dispatch_name():
         from deputy.placement.dbos_dispatch import migrate as migrate_queues
 
-        migrate_queues(store.address.url)
+        migrate_queues(store.address.url, store.location)
     session = store.session()
     try:
         before = migrate(session)

@@ -16,8 +16,8 @@ from deputy.core.conditions import Conditions
 from deputy.core.errors import Error, StorageError, Unquoted, UsageError, WorkspaceError
 from deputy.core.events import Requested, RunOpened
 from deputy.core.outcome import Failed, shortened
+from deputy.core.queue_names import queue_of
 from deputy.engine.dispatch import run_workflow
-from deputy.engine.ports.placement import queue_of
 from deputy.journal import home
 from deputy.journal.transcript import safe_id
 from deputy.options import DeputyOptions

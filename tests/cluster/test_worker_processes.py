@@ -15,11 +15,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.support.command_house import CommandHouse
-from tests.support.postgres import queue_database
+from tests.support.postgres import fresh_database, queue_database
 
 from deputy import Deputy
 from deputy.core.model_script import ModelScript, ScriptedConversation, ScriptedTurn
-from deputy.interfaces.placed_calls import no_worker
+from deputy.core.queue_names import no_worker
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.store_address import StoreAddress
 from deputy.testing import ProviderServer
@@ -265,3 +265,18 @@ def test_every_child_completes_when_one_of_two_workers_is_killed(house: WorkerHo
         with house.queries() as queries:
             (taken,) = queries._session.fetch("SELECT count(*) FROM events WHERE kind = 'adopted'")[0]
         assert len(provider.asked) <= 8 + taken
+
+
+@pytest.mark.rule("store.schema")
+def test_a_store_without_queues_names_the_command_that_makes_them(house: WorkerHouse) -> None:
+    house.env["DEPUTY_STORE"] = fresh_database()
+    refused = house.run("worker")
+    assert refused.returncode == 1
+    assert (
+        "the tables of its queues are missing or old. Run `DEPUTY_DISPATCH=dbos deputy store migrate`."
+        in refused.stderr
+    )
+    placed = house.run("delegate", "--yes", "Where is `Elbe`?")
+    assert placed.returncode == 1
+    assert "Run `deputy store migrate`." in placed.stderr
+    assert json.loads(house.run("ps", "--all", "--json").stdout) == {"delegations": []}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.postgres import emptied_queue_database
 
-from deputy.engine.ports.placement import QUEUE
+from deputy.core.queue_names import QUEUE
 from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, connect

@@ -49,7 +49,7 @@ def queue_database() -> str:
         if not session.fetch("SELECT 1 FROM pg_database WHERE datname = $1 AND datallowconn", _QUEUES + "_ready"):
             _administer(server, f"DROP DATABASE IF EXISTS {_QUEUES}")
             _administer(server, f"CREATE DATABASE {_QUEUES} TEMPLATE {_TEMPLATE} STRATEGY wal_log")
-            dbos_dispatch.migrate(template)
+            dbos_dispatch.migrate(template, _QUEUES)
             _administer(server, f"CREATE DATABASE {_QUEUES}_ready TEMPLATE {_TEMPLATE} STRATEGY wal_log")
         _administer(server, f"CREATE DATABASE {name} TEMPLATE {_QUEUES} STRATEGY wal_log")
     finally:

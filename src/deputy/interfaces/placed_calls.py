@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from deputy.core.errors import StorageError
-from deputy.engine.ports.placement import label_of
+from deputy.core.queue_names import no_worker
 from deputy.interfaces.tree_news import TreeNews
 
 if TYPE_CHECKING:
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 _QUEUE_LOOKS = 10
 """After how many looks a run that has not begun is looked for on its queue."""
-
-
-def no_worker(queue: str) -> str:
-    """Why a run waits on a queue that no worker serves, and what to do."""
-    label = label_of(queue)
-    if not label:
-        return "queued: no worker is there. Start one: deputy worker; or cancel it, and use --here"
-    start = f"deputy worker --labels {label}"
-    return f"queued: no worker serves `{label}`. Start one: {start}; or cancel it, and use --here"
 
 
 class PlacedCalls:

@@ -7,7 +7,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from deputy.core.errors import StorageTooOld, Unquoted, UsageError
+from deputy.core.errors import StorageFailed, StorageTooOld, Unquoted, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ _FORGET = 500
 _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 _LEAVE_SECONDS = 10
 """How long DBOS waits for runs that were handed over to be noted as done."""
+_MIGRATE = "Run `DEPUTY_DISPATCH=dbos deputy store migrate`."
 _logger = logging.getLogger("deputy.worker")
 
 
@@ -37,10 +38,19 @@ def driver() -> Any:
         ) from None
 
 
-def migrate(url: str) -> None:
+def migrate(url: str, location: str) -> None:
     """Create the tables of the queues, or bring them to the installed version."""
-    logging.getLogger("dbos").setLevel(logging.ERROR)
-    driver().DBOS.migrate(url)
+    logging.getLogger("dbos").setLevel(logging.CRITICAL)
+    try:
+        driver().DBOS.migrate(url)
+    except UsageError:
+        raise
+    except Exception as error:
+        # Its text may quote the address.
+        why = " ".join(str(getattr(error, "orig", "") or type(error).__name__).split())
+        raise StorageFailed(
+            location, f"the tables of the queues cannot be made ({why})", "Use a role that may create a schema."
+        ) from error
 
 
 class DbosDispatch:
@@ -110,9 +120,7 @@ class DbosDispatch:
             dbos.launch()
         except Exception as error:
             dbos.destroy(destroy_registry=True)
-            raise StorageTooOld(
-                self._location, f"the tables of its queues are not those of this version ({error})"
-            ) from error
+            raise StorageTooOld(self._location, "the tables of its queues are missing or old", _MIGRATE) from error
         for queue in queues:
             dbos.register_queue(
                 queue, worker_concurrency=slots, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"

@@ -15,25 +15,6 @@ if TYPE_CHECKING:
     CarryOut: TypeAlias = Callable[[str, int], Awaitable[None]]
     """Works on a run for one of its placements, until it has ended or only waits."""
 
-QUEUE = "deputy"
-"""The queue of workers without a label; that of a label is `deputy.LABEL`."""
-_LABEL_LENGTH = 40
-
-
-def is_label(text: str) -> bool:
-    """Whether a text can be the label of workers."""
-    return 0 < len(text) <= _LABEL_LENGTH and text.isascii() and text.replace("-", "").isalnum()
-
-
-def queue_of(label: str) -> str:
-    """The queue of the workers with a label; those without one have an empty label."""
-    return f"{QUEUE}.{label}" if label else QUEUE
-
-
-def label_of(queue: str) -> str:
-    """The label of a queue."""
-    return queue.removeprefix(QUEUE).removeprefix(".")
-
 
 class Placement(NamedTuple):
     """A run on a queue. A later placement of the run has a higher number, and makes earlier ones void."""

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deputy.core.errors import StorageError
-from deputy.engine.ports.placement import queue_of
+from deputy.core.queue_names import queue_of
 from deputy.engine.ports.queries import FOLLOW_LIMIT, Changes, Cursor, DamagedRecord, LeaseHolder
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import NOW, translated

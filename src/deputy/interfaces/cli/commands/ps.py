@@ -10,7 +10,7 @@ import click
 
 from deputy.core.errors import StorageError
 from deputy.core.events import APPROVAL
-from deputy.engine.ports.placement import label_of
+from deputy.core.queue_names import label_of, no_worker
 from deputy.interfaces.cli.console import Console, note, open_journal, show, show_json, warn, with_console
 from deputy.interfaces.run_names import short_ids
 from deputy.interfaces.safe_text import print_error
@@ -98,8 +98,6 @@ def _sync_here(queries: Queries) -> None:
 
 def _queued(statuses: list[RunStatus]) -> str | None:
     """Why the first run that no worker takes waits, and what to do."""
-    from deputy.interfaces.placed_calls import no_worker
-
     holders = (one.holder for one in statuses if one.holder is not None and one.holder.is_queued)
     return next((no_worker(holder.queue) for holder in holders if not holder.is_served), None)
 

@@ -34,7 +34,7 @@ def command(console: Console, concurrency: int | None, labels: str, health: str 
     come from the environment of this process. The files of a run come as a git snapshot,
     or from a volume that all machines share: docs/cluster.md.
     """
-    from deputy.engine.ports.placement import is_label
+    from deputy.core.queue_names import is_label
 
     named = tuple(dict.fromkeys(label.strip() for label in labels.split(",") if label.strip()))
     for label in named:
