@@ -89,6 +89,8 @@ class Runtime:
     folder: Path
     store: SqlStore
     servers: McpServers
+    queue: str
+    """The queue of new runs; empty: all of them start here."""
     queue_for: Callable[[RunStart], str]
     """The queue of a new run; empty: it starts here."""
     conditions_for: Callable[[str, RunStart], Awaitable[Conditions | None]]
@@ -113,7 +115,8 @@ async def open_runtime(
     parts = RuntimeParts(options)
     await asyncio.to_thread(prune_store, parts)
     is_shared = parts.settings.workspace.mode == "shared"
-    placed = partial(queue_for, queue=queue_of_new_runs(parts), is_shared=is_shared)
+    queue = queue_of_new_runs(parts)
+    placed = partial(queue_for, queue=queue, is_shared=is_shared)
     shown: Callable[[Progress], None] = watch or options.watch or (lambda progress: None)
     async with (
         open_store(parts.store, fsync=fsync or parts.settings.journal.fsync, mask=parts.keys.mask_json) as journal,
@@ -135,6 +138,7 @@ async def open_runtime(
             folder=parts.folder,
             store=parts.store,
             servers=opened.servers,
+            queue=queue,
             queue_for=placed,
             conditions_for=conditions_for,
         )
