@@ -221,7 +221,8 @@ async def _open_models(parts: RuntimeParts, journal: SqlJournal) -> AsyncGenerat
         ModelFactory(
             environ=os.environ,
             catalog=parts.catalog,
-            given=parts.options.models or {},
+            # A dict that is empty now may get models later.
+            given={} if parts.options.models is None else parts.options.models,
             idle_seconds=parts.effective.idle_seconds,
             pace_of=lambda account: JournalRateLimitStore(journal, account),
             timer=parts.timer,
