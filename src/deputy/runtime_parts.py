@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -16,7 +17,7 @@ from deputy.agents.workspace_agents import is_trusted
 from deputy.config import load_catalog, load_user, mcp_servers
 from deputy.config.settings import McpSettings
 from deputy.core.conditions import Conditions
-from deputy.core.errors import UsageError, WorkspaceError
+from deputy.core.errors import StorageDenied, UsageError, WorkspaceError
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.queue_names import queue_of
 from deputy.engine.timeouts import SharedTimer
@@ -153,10 +154,12 @@ def prune_store(parts: RuntimeParts) -> None:
     from deputy.tools.git_worktrees import WorktreeCleanup
 
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
-    prune_expired(parts.store, parts.store.now(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
-    if not parts.store.is_local:
-        with cast("PostgresStore", parts.store).bundles() as bundles:
-            bundles.remove_unused(max(kept_seconds, _DAY_SECONDS))
+    # The role of a submitter removes nothing from a shared store: its workers do.
+    with suppress(*() if parts.store.is_local else (StorageDenied,)):
+        prune_expired(parts.store, parts.store.now(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
+        if not parts.store.is_local:
+            with cast("PostgresStore", parts.store).bundles() as bundles:
+                bundles.remove_unused(max(kept_seconds, _DAY_SECONDS))
     queries = parts.store.queries()
     if queries is not None:
         with queries:

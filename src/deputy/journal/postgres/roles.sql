@@ -6,7 +6,7 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['deputy_reader', 'deputy_answerer', 'deputy_worker'] LOOP
+    FOREACH name IN ARRAY ARRAY['deputy_reader', 'deputy_answerer', 'deputy_submitter', 'deputy_worker'] LOOP
         IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', name);
         END IF;
@@ -14,13 +14,21 @@ BEGIN
 END $$;
 
 -- Reader: ps, show, watch, export, the page without actions.
-GRANT USAGE ON SCHEMA deputy TO deputy_reader, deputy_answerer, deputy_worker;
-GRANT SELECT ON ALL TABLES IN SCHEMA deputy TO deputy_reader, deputy_answerer, deputy_worker;
+GRANT USAGE ON SCHEMA deputy TO deputy_reader, deputy_answerer, deputy_submitter, deputy_worker;
+GRANT SELECT ON ALL TABLES IN SCHEMA deputy TO deputy_reader, deputy_answerer, deputy_submitter, deputy_worker;
 
 -- Answerer: also approve, answer and cancel the runs of others. It cannot start or take over a run.
 GRANT INSERT ON deputy.inbox TO deputy_answerer;
 GRANT EXECUTE ON FUNCTION deputy.may_answer, deputy.lock_batch, deputy.beat, deputy.announce
     TO deputy_answerer;
+
+-- Submitter: also place runs for workers, and cancel them. It cannot carry out or take over a run, approve or answer.
+GRANT INSERT (run, epoch, queue, placed, is_placed, placed_at) ON deputy.leases TO deputy_submitter;
+GRANT INSERT ON deputy.inbox, deputy.events, deputy.blobs, deputy.bundles, deputy.bundle_uses TO deputy_submitter;
+GRANT INSERT, UPDATE ON deputy.runs TO deputy_submitter;
+GRANT UPDATE (at) ON deputy.blobs, deputy.bundles TO deputy_submitter;
+GRANT DELETE ON deputy.bundle_uses TO deputy_submitter;
+GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat, deputy.announce, deputy.enqueue TO deputy_submitter;
 
 -- Worker: also start runs, carry them out, take them over and remove them. It cannot approve or answer.
 GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deputy TO deputy_worker;
