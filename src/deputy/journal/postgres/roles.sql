@@ -7,9 +7,11 @@ DECLARE
     name text;
 BEGIN
     FOREACH name IN ARRAY ARRAY['deputy_reader', 'deputy_answerer', 'deputy_submitter', 'deputy_worker'] LOOP
-        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
+        BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', name);
-        END IF;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL; -- It is there, or was made at the same moment for another database of this server.
+        END;
     END LOOP;
 END $$;
 
