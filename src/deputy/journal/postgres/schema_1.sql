@@ -298,7 +298,8 @@ CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETU
     SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
     INSERT INTO owners (owner, beat, batch, host, version)
     VALUES (me, clock_timestamp(), number, my_host, my_version)
-    ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, batch = excluded.batch
+    ON CONFLICT (owner) DO UPDATE
+        SET beat = excluded.beat, batch = excluded.batch, host = excluded.host, version = excluded.version
 $$;
 
 -- A whole batch in one call. `status`: 1 done, 2 done before, 0 nothing was written because a lease is not held, or
