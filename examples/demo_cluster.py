@@ -315,7 +315,7 @@ class ClusterDemo:
             runs = held.get(worker.pid, 0)
             state = "[red]killed[/]" if worker.poll() is not None else f"[green]{'■' * runs}[/] {runs} runs"
             lines.append(f"  worker {worker.pid:<8} {state}")
-        return Text.from_markup("\n".join([*lines, f"  {self._line()}"]))
+        return Text.from_markup("\n".join([*lines, f"  {self._line().partition(';')[0]}"]))
 
     def _line(self) -> str:
         at_work = ", ".join(

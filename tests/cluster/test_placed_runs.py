@@ -211,6 +211,27 @@ def test_a_stuck_writer_loses_its_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("cluster.lost")
+def test_a_run_that_its_parent_or_a_person_continues_is_recorded_as_taken_over(tmp_path: Path) -> None:
+    host, lost, other = ClusterHost(tmp_path), CallCounter(), CallCounter()
+    other.gate.set()
+
+    async def go() -> list[str]:
+        async with host.start(family(lost), claims=False) as silent, host.start(family(other), claims=False) as living:
+            async with host.claiming(silent):
+                await silent.submit(RUN, opened())
+                await lost.reached.wait()
+            await asyncio.to_thread(host.silence, host.journal(silent).owner)
+            # Before any sweep.
+            assert await host.journal(living).place(CHILD)
+            async with host.claiming(living):
+                assert await result_of(living) == "from the child"
+            lost.gate.set()
+            return [record.key for record in await host.journal(living).records(CHILD)]
+
+    assert "adopted:2" in asyncio.run(go())
+
+
+@pytest.mark.rule("cluster.lost")
 def test_after_an_outage_nothing_is_taken_from_processes_that_look_silent(tmp_path: Path) -> None:
     host, calls = ClusterHost(tmp_path), CallCounter()
 

@@ -19,6 +19,7 @@ _LEASE = (
     "SELECT l.queue IS NOT NULL, l.is_placed, l.is_parked, l.placed, l.lost_owner, r.is_live"
     " FROM leases l JOIN runs r USING (run) WHERE l.run = ? FOR UPDATE OF l"
 )
+_LOSE = "UPDATE leases SET lost_owner = owner WHERE run = ? AND owner != ?"
 _PARK = "UPDATE leases SET owner = NULL, is_parked = true, awaits = ? WHERE run = ?"
 _HAS_MESSAGE = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND topic = ANY (?)"
 _HAS_ENDED = "SELECT 1 FROM runs WHERE run = ANY (?) AND NOT is_live"
@@ -41,6 +42,7 @@ def place(tx: Transaction, run: str) -> bool | None:
     is_held = holder is not None and not holder.is_orphaned and holder.owner not in ("", tx.owner)
     if is_placed or is_parked or not is_live or is_held:
         return False
+    tx.tables.execute(_LOSE, (run, tx.owner))
     tx.tables.execute(_PLACE, ([run],))
     return True
 
