@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store bench-store bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
+.PHONY: help test-cluster test-store bench-store bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -171,6 +171,10 @@ bench-otel: $(READY)  ## CPU of tracing, beside the OpenTelemetry SDK alone maki
 
 kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of subtasks, and at the stages of a command
 	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_recover_kill.py tests/engine/test_subtasks_kill.py tests/project_tasks/test_orchestrator_kill.py
+
+SEED ?= 1
+kill-cluster: $(READY)  ## two workers, 40 subagents, faults by SEED (1): FAULT=kill|stop|pg|pg-away|term|all|cap, else each; counted at the provider
+	@PYTHONPATH=. $(BIN)/python -m tests.cluster.kill_campaign --seed $(SEED) $(if $(FAULT),--fault $(FAULT))
 
 TIMES ?= 20
 evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
