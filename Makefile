@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store bench-store bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
+.PHONY: help test-cluster test-store bench-store bench-cluster bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -159,6 +159,9 @@ test-cluster: $(READY)  ## the whole conformance suite on workers, and all tests
 
 bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespan and CPU per turn; BENCH="--children 200"
 	@PYTHONPATH=. $(BIN)/python bench/store.py $(BENCH)
+
+bench-cluster: $(READY)  ## WORKERS (2) beside one process on SQLite, with CHILDREN (200) of TURNS (10) and WAITING runs (10,000)
+	@PYTHONPATH=. $(BIN)/python bench/cluster.py --workers $(or $(WORKERS),2) --children $(or $(CHILDREN),200) --turns $(or $(TURNS),10) --waiting $(or $(WAITING),10000)
 
 bench-workspace: $(READY)  ## a workspace of 1,800 files through a Postgres store: snapshot, bundle, checkout, next bundle
 	@PYTHONPATH=. $(BIN)/python bench/workspace.py $(BENCH)
