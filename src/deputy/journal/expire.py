@@ -59,6 +59,9 @@ def write_ended_transcript(folder: Path, queries: SqlQueries, run: str) -> None:
 def _ended_one(writer: StoreWriter, location: str, seen: State, end: _End) -> bool:
     def do(tables: SqlTables) -> bool:
         tx = Transaction(tables, location, this_process().name)
+        for run in sorted(filter(None, (seen.run, seen.parent))):
+            # A caller that parks at this moment has seen the end, or is found parked.
+            tables.holder(run)
         is_ended = end(tx, seen, tables.moment())
         tx.index()
         tx.announce()
