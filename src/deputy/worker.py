@@ -229,17 +229,19 @@ class Worker:
 
         queues = [queue_of(label) for label in self.labels or ("",)]
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self._sweep()), group.create_task(self._drain(stop, claims_end))]
+            sweeping = group.create_task(self._sweep())
+            group.create_task(self._drain(stop, claims_end))
             await self._dispatch.work(
                 self.engine.carry_out, queues=queues, slots=self.slots, stop=claims_end, is_ready=claiming
             )
-            for task in beside:
-                task.cancel()
+            sweeping.cancel()
 
     async def _drain(self, stop: asyncio.Event, claims_end: asyncio.Event) -> None:
         await stop.wait()
         self.is_draining = True
-        await self.journal.leave_workers()
+        with suppress(StorageError):
+            # While the store is away, the others see that the heartbeat stops.
+            await self.journal.leave_workers()
         # Claiming stops first, or this worker would claim again what it hands over.
         claims_end.set()
         await self.engine.drain(DRAIN_SECONDS)

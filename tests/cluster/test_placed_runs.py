@@ -21,6 +21,7 @@ from deputy.core.outcome import Cancelled
 from deputy.core.request import Lineage
 from deputy.testing import runtime_suite
 from deputy.testing.runtime_suite.case_helpers import RUN, CallCounter, completed, opened, requested, result_of
+from deputy.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -360,6 +361,53 @@ def test_a_draining_worker_lets_its_step_end_and_hands_the_run_over(tmp_path: Pa
 
     assert asyncio.run(go()) == "done"
     assert calls.made == ["first", "second"]
+
+
+class LeavingDispatch:
+    """Claims nothing, and does not wait for runs when it stops."""
+
+    def __init__(self) -> None:
+        self.has_stopped = asyncio.Event()
+
+    async def forget(self) -> int:
+        return 0
+
+    async def work(self, carry_out: Any, *, stop: asyncio.Event, is_ready: Callable[[], None], **_: Any) -> None:
+        is_ready()
+        await stop.wait()
+        self.has_stopped.set()
+
+
+@pytest.mark.rule("cluster.drain")
+def test_a_worker_waits_for_its_steps_although_its_queue_does_not(tmp_path: Path) -> None:
+    host, calls = ClusterHost(tmp_path), CallCounter()
+
+    async def flow(run: RunContext, start: Any) -> Outcome:
+        await run.step("first", calls.gated, "first")
+        return completed(run, str(await run.step("second", calls.note, "second")))
+
+    async def go() -> None:
+        stop, is_ready, dispatch = asyncio.Event(), asyncio.Event(), LeavingDispatch()
+        services = SimpleNamespace(tidy=lambda _: asyncio.sleep(0))
+        async with host.start(flow, claims=False) as engine, asyncio.TaskGroup() as group:
+            worker = Worker(host.journal(engine), engine, cast("Any", services), cast("Any", dispatch), ())
+            working = group.create_task(worker.work(2, stop, is_ready.set))
+            await is_ready.wait()
+            await engine.submit(RUN, opened())
+            group.create_task(engine.carry_out(RUN, 1))
+            await calls.reached.wait()
+            stop.set()
+            await dispatch.has_stopped.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not working.done()
+            calls.gate.set()
+            await working
+            lease = await asyncio.to_thread(host.lease, RUN)
+            assert (lease["owner"], lease["is_placed"], lease["placed"]) == (None, True, 2)
+        assert calls.made == ["first"]
+
+    asyncio.run(go())
 
 
 @pytest.mark.rule("cluster.drain")

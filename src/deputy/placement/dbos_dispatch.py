@@ -22,8 +22,8 @@ _POLL_SECONDS = 0.2
 _CONNECTIONS = 4
 _FORGET = 500
 _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
-_LEAVE_SECONDS = 10
-"""How long DBOS waits for runs that were handed over to be noted as done."""
+_LEAVE_SECONDS = 40
+"""How long DBOS waits at most for steps to end and for runs that were handed over to be noted as done."""
 _MIGRATE = "Run `DEPUTY_DISPATCH=dbos deputy store migrate`."
 _logger = logging.getLogger("deputy.worker")
 
@@ -100,7 +100,10 @@ class DbosDispatch:
 
     async def forget(self) -> int:
         """Delete the rows of placements that are over."""
-        return await asyncio.to_thread(self._forget)
+        try:
+            return await asyncio.to_thread(self._forget)
+        except Exception as error:
+            raise StorageFailed(self._location, f"its queues cannot be cleaned ({type(error).__name__})") from error
 
     def _launch(self, carry: Callable[[str, int], None], queues: Sequence[str], slots: int) -> None:
         dbos = self._dbos

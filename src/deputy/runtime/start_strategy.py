@@ -115,7 +115,9 @@ class Placed(Here[L]):
         is_parked = await self._placing.park(lease, work.awaited)
         if is_parked:
             self._supervisor.parking.suspend_now(lease.run)
-        return is_parked
+        elif self._is_draining:
+            await self._placing.hand_over(lease)
+        return is_parked or self._is_draining
 
     async def let_go(self, lease: L) -> None:
         """Release a lease; a live run goes back to its queue."""
@@ -140,6 +142,9 @@ class Placed(Here[L]):
                 await before.over()
             await supervisor.continue_run(lease)
         if (work := supervisor.work.get(run)) is not None:
+            if self._is_draining:
+                # The drain began while the run was being read.
+                work.hand_over()
             await work.is_settled.wait()
 
     async def drain(self, seconds: float) -> None:

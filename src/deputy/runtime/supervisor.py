@@ -382,6 +382,8 @@ class RunSupervisor(Generic[L]):
     async def _outcome_of(self, work: ActiveRun[L], start: RunStart) -> Outcome | None:
         """The outcome of the flow; None if the run was suspended."""
         work.has_begun = True
+        if work.is_handing_over and not (work.is_cancelled or work.is_late):
+            return None
         try:
             if not (work.is_cancelled or work.is_late or work.lease.state.is_cancelling):
                 outcome = await self._workflow(work.context, start)
