@@ -242,7 +242,7 @@ def _below_volume(folder: str, volume: str) -> str:
 def shared_folder(parts: RuntimeParts, path: str) -> str:
     """The folder on this machine of a path below the shared volume."""
     volume = os.path.realpath(Path(parts.settings.workspace.root or "/").expanduser())
-    folder = os.path.normpath(f"{volume}/{path}")
+    folder = os.path.realpath(f"{volume}/{path}")
     if os.path.commonpath((folder, volume)) != volume or not os.path.isdir(folder):  # noqa: PTH112
         raise no_folder(folder)
     return folder

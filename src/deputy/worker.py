@@ -27,7 +27,6 @@ from deputy.runtime_parts import (
     RuntimeParts,
     end_children,
     git_workspaces,
-    no_folder,
     observers,
     prune_store,
     shared_folder,
@@ -108,13 +107,15 @@ class WorkspaceServices:
         services = self._of_root.get(outcome.lineage.root_id)
         return outcome if services is None else await keep_changes(services, place, label, outcome)
 
-    async def tidy(self, active: Collection[str]) -> None:
+    async def tidy(self, active: Callable[[], Collection[str]]) -> None:
         """Close the checkouts of trees that this worker no longer works on, and remove what no process uses."""
-        ended = [root for root in self._of_snapshots if root not in active]
+        ended = [root for root in self._of_snapshots if root not in active()]
         for root in ended:
             async with self._opening:
-                self._of_root.pop(root, None)
-                await self._of_snapshots.pop(root)[1].aclose()
+                # A run of the tree may have begun meanwhile.
+                if root not in active():
+                    self._of_root.pop(root, None)
+                    await self._of_snapshots.pop(root)[1].aclose()
         if ended or time.monotonic() >= self._clean_at:
             self._clean_at = time.monotonic() + CLEAN_SECONDS
             # Another process may remove the same at this moment.
@@ -141,11 +142,13 @@ class WorkspaceServices:
             return error
 
     def _folder(self, workspace: str, given: Conditions) -> str:
-        if given.shared is not None:
-            return shared_folder(self._parts, given.shared)
-        if not Path(workspace).is_dir():
-            raise no_folder(workspace)
-        return workspace
+        # A record of the store must not choose folders of this machine: its own config does.
+        if given.shared is None or self._parts.settings.workspace.mode != "shared":
+            raise WorkspaceError(
+                f"The run of {workspace} needs a shared volume, and the worker on {socket.gethostname()} has none",
+                'Set `mode = "shared"` and `root` below [workspace] in its config, or submit with `mode = "git"`.',
+            )
+        return shared_folder(self._parts, given.shared)
 
     async def _open_snapshot(self, root: str, given: Conditions, snapshot: Snapshot) -> None:
         """Open the services of a tree whose workspace is a checkout of its own."""
@@ -252,7 +255,7 @@ class Worker:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 self.takeovers += sum(await self.journal.sweep())
-                await self._services.tidy(self.engine.active_roots())
+                await self._services.tidy(self.engine.active_roots)
                 if not self.is_draining:
                     await self.engine.adopt(lambda _: False)
                     await self._dispatch.forget()

@@ -136,6 +136,30 @@ def test_a_shared_volume_is_found_where_each_machine_has_it(
     assert not (cluster.worker_home / "mirrors").exists()
 
 
+@pytest.mark.rule("workspace.shared")
+def test_a_worker_without_a_volume_uses_no_folder_that_a_record_names(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    config = tmp_path / ".config" / "deputy" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[workspace]\nmode = "shared"\n')
+
+    async def go() -> Outcome:
+        async with Deputy(workspace=cluster.folder, home=cluster.home, model=MODEL, approval="granted") as deputy:
+            run = await deputy.start([Task(label="reader", prompt="Read it.", tools=("Read",))])
+            config.unlink()
+            async with cluster.worker():
+                return await deputy.outcome(run)
+
+    with ProviderServer() as provider:
+        use(provider, monkeypatch)
+        outcome = asyncio.run(go())
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].code == "WORKSPACE_MISSING"
+    assert "needs a shared volume" in outcome.errors[0].message
+    assert provider.asked == []
+
+
 @pytest.mark.rule("workspace.errors")
 def test_a_worker_that_cannot_have_the_files_fails_the_run_with_a_remedy(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch

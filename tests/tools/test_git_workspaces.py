@@ -1,10 +1,13 @@
 """Workspaces through a real Postgres, with real git: bundles, the way back, errors and bounded disk."""
 
 import asyncio
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -157,9 +160,12 @@ def test_a_worker_cannot_move_a_branch_of_the_user(
         assert stored is not None
         session = store.session()
         body = json.encode(structs.replace(stored, branch="main"))
-        session.fetch("UPDATE bundles SET branch = 'main', body = $1 WHERE branch = $2", body, branch)
+        session.fetch("UPDATE bundles SET body = $1 WHERE branch = $2", body, branch)
+        before = git(repository, "rev-parse", "main")
+        with pytest.raises(WorkspaceError, match=rf"has no branch {branch}"):
+            submitter.bring(branch, snapshot, repository)
+        session.fetch("UPDATE bundles SET branch = 'main' WHERE branch = $1", branch)
         session.close()
-    before = git(repository, "rev-parse", "main")
     with pytest.raises(WorkspaceError, match=r"has no branch main"):
         submitter.bring("main", snapshot, repository)
     assert git(repository, "rev-parse", "main") == before
@@ -281,6 +287,30 @@ def test_the_checkout_and_worktree_of_a_killed_worker_are_removed(
     os.utime(worktree, (0, 0))
     clean_up(worker, 0)
     assert (worktree.exists(), (worker.home / "mirrors" / snapshot.repository).exists()) == (False, False)
+
+
+@pytest.mark.rule("workspace.bounded")
+def test_a_process_that_opens_a_checkout_while_it_is_removed_makes_it_anew(
+    submitter: Machine, worker: Machine, repository: Path
+):
+    snapshot = submitter.send(repository)
+    root = worker.open(snapshot)
+    worker.workspaces.release(RUN)
+    lock = root.with_name(f"{root.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with ThreadPoolExecutor() as pool:
+        opening = pool.submit(worker.open, snapshot)
+        inode = f":{os.fstat(descriptor).st_ino} "
+        while not any("-> FLOCK" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):
+            assert not opening.done()
+        shutil.rmtree(root)
+        root.with_name(f"{root.name}.json").unlink()
+        lock.unlink()
+        os.close(descriptor)
+        assert (opening.result() / "a.txt").read_text() == "first\n"
+    clean_up(Machine(worker.home, worker.store), 10**9)
+    assert (root / "a.txt").exists()
 
 
 def clean_up(machine: Machine, cache_bytes: int) -> None:

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from deputy.core.errors import WorkspaceError
 from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges
 from deputy.journal.transcript import safe_id
 from deputy.processes.child_process import StopSignal
@@ -334,3 +336,20 @@ def test_variables_of_a_git_that_runs_us_do_not_lead_elsewhere(
 def test_a_branch_has_a_name_that_git_takes_whatever_the_label_is(label, branch):
     assert branch_name(label, "sess_1_a") == branch
     subprocess.run(["git", "check-ref-format", f"refs/heads/{branch}"], check=True)
+
+
+@pytest.mark.rule("workspace.hostile")
+def test_a_recorded_worktree_that_is_not_ours_is_left_alone(home: Home, repository: Path):
+    place = home.open()
+    assert isinstance(place, Worktree)
+    (repository / "a.txt").write_text("mine\n")
+    (Path(place.root) / "a.txt").write_text("changed\n")
+    before = git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD")
+    foreign = structs.replace(place, folder=str(repository), root=str(repository))
+    for one in (foreign, structs.replace(place, branch="main"), structs.replace(place, folder=f"{home.folder}/..")):
+        assert home.close(one) == WorktreeChanges()
+        with pytest.raises(WorkspaceError, match=r"is not on"):
+            asyncio.run(home.fresh.restore(RUN, one))
+    assert (git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD")) == before
+    assert asyncio.run(home.fresh.restore(RUN, place)) == place
+    assert home.close(place).changed == ("a.txt",)

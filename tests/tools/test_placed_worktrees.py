@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.support.postgres import fresh_database
 from tests.support.workspace_machine import RUN, Machine, content, git, stored_bytes, write
 
+from deputy.core.errors import WorkspaceError
 from deputy.core.snapshot import Snapshot
 from deputy.engine.ports import Worktree, WorktreeChanges
 from deputy.journal.postgres.postgres_store import PostgresStore
@@ -179,3 +181,22 @@ def test_a_subagent_on_another_machine_gets_the_files_of_its_caller(
     assert (text, done.changed) == ("by the caller\n", ("new.txt",))
     submitter.bring(done.branch, snapshot, repository)
     assert git(repository, "show", f"{done.branch}:a.txt") == "by the caller\n"
+
+
+@pytest.mark.rule("workspace.hostile")
+def test_a_record_cannot_choose_a_folder_of_the_worker(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path, tmp_path: Path
+):
+    snapshot = submitter.send(repository)
+    lost = asyncio.run(changed(worker, snapshot, {"new.txt": "new\n"}))
+    for root in (str(tmp_path), "/etc", f"{lost.folder}/../.."):
+        with pytest.raises(WorkspaceError, match=r"is not in its worktree"):
+            asyncio.run(restored(other, snapshot, structs.replace(lost, root=root)))
+
+    async def located(root: str) -> str:
+        worktrees, _ = await worker.opened(snapshot)
+        return await worktrees.locate(root)
+
+    for root in ("/etc", str(repository)):
+        with pytest.raises(WorkspaceError, match=r"is not on"):
+            asyncio.run(located(root))

@@ -278,9 +278,9 @@ class GitWorkspaces:
     def bring_now(self, branch: str, snapshot: Snapshot, root: str, stop: StopSignal) -> str:
         """Make a stored branch of work a branch of a repository."""
         with explained(_BRINGING, self._home), self._store.bundles() as bundles:
-            # The name is of a worker: it must not move a branch of the user.
+            # The names are of a worker: they must not move a branch of the user.
             found = bundles.of_branch(branch) if branch.startswith(OWN_BRANCHES) else None
-            if found is None or not is_commit(snapshot.commit):
+            if found is None or found.branch != branch or not is_commit(snapshot.commit):
                 raise WorkspaceError(
                     f"The store {self._store.location} has no branch {branch}",
                     "The run left no changes, or they are on the machine that carried it out.",
@@ -318,9 +318,7 @@ class GitWorkspaces:
         """Keep other processes from removing a folder, for as long as this one lives or until it lets go."""
         if str(folder) not in self._held:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            self._held[str(folder)] = descriptor
+            self._held[str(folder)] = _shared_lock(folder)
 
     def let_go(self, folder: Path) -> None:
         """Let a folder be removed."""
@@ -331,16 +329,11 @@ class GitWorkspaces:
     def clean_up(self, stop: StopSignal) -> None:
         """Remove the checkouts that no process uses, then the mirrors used longest ago beyond a limit."""
         for folder in _folders(self._home / CHECKOUTS):
-            if _is_free(folder):
-                _marker(folder).unlink(missing_ok=True)
-                shutil.rmtree(folder, ignore_errors=True)
-                Path(f"{folder}.lock").unlink(missing_ok=True)
+            _remove_unused(folder)
         for folder in _folders(self._home / WORKTREES):
             # Work that was not stored stays for a while: a person may want it.
-            if self._is_of_mirror(folder) and _is_free(folder) and time.time() - folder.stat().st_mtime > _DAY_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
-                _marker(folder).unlink(missing_ok=True)
-                Path(f"{folder}.lock").unlink(missing_ok=True)
+            if self._is_of_mirror(folder) and time.time() - folder.stat().st_mtime > _DAY_SECONDS:
+                _remove_unused(folder)
         self._remove_mirrors(stop)
 
     def _is_of_mirror(self, folder: Path) -> bool:
@@ -380,19 +373,38 @@ def _emptied(mirror: GitMirror, object_format: str) -> GitMirror:
     return mirror
 
 
-def _is_free(folder: Path) -> bool:
-    """Whether no process uses a folder; the lock goes with its process."""
-    try:
-        descriptor = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
+def _open_lock(folder: Path) -> int:
+    return os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _shared_lock(folder: Path) -> int:
+    """Lock a folder that this process uses; the lock goes with its process."""
+    while True:
+        descriptor = _open_lock(folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if os.path.samestat(os.fstat(descriptor), os.stat(f"{folder}.lock")):  # noqa: PTH116
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # The folder was removed together with the lock that was waited for.
         os.close(descriptor)
-    return True
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder that no process uses; one that wants it meanwhile waits, and makes it anew."""
+    with suppress(OSError):
+        descriptor = _open_lock(folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _marker(folder).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            Path(f"{folder}.lock").unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
 
 
 def _contains(git: Git, commit: str, ancestor: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
+from deputy.core.errors import WorkspaceError
 from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges
 from deputy.processes.child_process import StopSignal, interruptible
 from deputy.tools.git import OUTSIDE_SUBMODULES, Git, GitFailed, GitStopped
@@ -94,7 +95,18 @@ class GitWorktrees:
 
     async def restore(self, run: str, place: Worktree) -> Worktree:
         """The worktree as it was recorded: runs of this machine stay on it."""
+        if not await asyncio.to_thread(self._is_own, place):
+            raise WorkspaceError(
+                f"The worktree of {run}, {place.folder}, is not on {os.uname().nodename}",
+                f"Resume it on the machine that has it, or begin anew: the branch is {place.branch}.",
+            )
         return place
+
+    def _is_own(self, place: Worktree) -> bool:
+        """Whether a recorded worktree is one of this machine: a store is shared, and its records may be bad."""
+        folder = os.path.realpath(place.folder)
+        is_below = os.path.dirname(folder) == os.path.realpath(self._folder)  # noqa: PTH120
+        return is_below and place.branch.startswith(OWN_BRANCHES) and os.path.isdir(folder)  # noqa: PTH112
 
     async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:
         """Commit the changes, and ignored files only if they are named; remove an unchanged worktree."""
@@ -137,7 +149,7 @@ class GitWorktrees:
         )
 
     def _closed(self, place: Worktree, title: str, named: Sequence[str], stop: StopSignal) -> WorktreeChanges:
-        if not Path(place.folder).is_dir():
+        if not self._is_own(place):
             return WorktreeChanges()
         git = Git(place.folder, self._environ, stop, variables=self._variables).hardened()
         _unlock(git, Path(place.folder), place.branch)

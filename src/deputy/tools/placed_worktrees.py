@@ -15,7 +15,7 @@ from deputy.engine.ports import NoWorktree, Worktree
 from deputy.processes.child_process import interruptible
 from deputy.tools.git import Git
 from deputy.tools.git_mirror import NO_SETTINGS, explained
-from deputy.tools.git_workspaces import WORKTREES
+from deputy.tools.git_workspaces import CHECKOUTS, WORKTREES
 from deputy.tools.git_worktrees import GitWorktrees, prepare, remove_kept
 
 if TYPE_CHECKING:
@@ -60,11 +60,19 @@ class PlacedWorktrees(GitWorktrees):
         before, _, inside = root.rpartition(f"/{WORKTREES}/")
         name, _, folder = inside.partition("/")
         if not before:
-            return root
+            if await asyncio.to_thread(self._is_checkout, root):
+                return root
+            raise WorkspaceError(
+                f"The folder of its caller, {root}, is not on {os.uname().nodename}", "Submit the work again."
+            )
         stored = await self._workspaces.newest_of(name) or self._snapshot
         checkout = f"{name}/{stored.commit}"
         self._located.add(checkout)
         return await self._workspaces.open(checkout, structs.replace(stored, folder=folder))
+
+    def _is_checkout(self, root: str) -> bool:
+        checkouts = os.path.realpath(self._folder.parent / CHECKOUTS)
+        return os.path.realpath(root).startswith(f"{checkouts}/") and Path(root).is_dir()
 
     def release(self) -> None:
         """Let the checkouts of callers be removed."""
@@ -93,8 +101,11 @@ class PlacedWorktrees(GitWorktrees):
     def _here(self, run: str, place: Worktree) -> Worktree:
         """The same with the paths of this machine."""
         folder = os.path.join(os.path.realpath(self._folder), self._safe_id(run))  # noqa: PTH118
-        inside = os.path.relpath(place.root, place.folder)
-        return structs.replace(place, folder=folder, root=os.path.normpath(f"{folder}/{inside}"))
+        root = os.path.normpath(f"{folder}/{os.path.relpath(place.root, place.folder)}")
+        # The record may come from a bad store, and an agent may have put a link there.
+        if os.path.commonpath((os.path.realpath(root), folder)) != folder:
+            raise WorkspaceError(f"The folder {place.root} of {run} is not in its worktree", "Submit the work again.")
+        return structs.replace(place, folder=folder, root=root)
 
     def _apply(self, folder: Path, root: str, checkpoint: str, stop: StopSignal) -> None:
         with explained("The work so far was not restored", folder):
