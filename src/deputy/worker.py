@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from msgspec import structs
 
 from deputy.core.conditions import Conditions
-from deputy.core.errors import Error, StorageError, Unquoted, UsageError, WorkspaceError
+from deputy.core.errors import StorageError, Unquoted, UsageError, WorkspaceError
 from deputy.core.events import Requested, RunOpened
-from deputy.core.outcome import Failed, shortened
 from deputy.core.queue_names import queue_of
 from deputy.engine.dispatch import run_workflow
+from deputy.engine.worktree import workspace_missing
 from deputy.journal import home
 from deputy.journal.transcript import safe_id
 from deputy.options import DeputyOptions
@@ -89,7 +89,7 @@ class WorkspaceServices:
         root = run.lineage.root_id
         services = self._of_root.get(root) or await self._find(root, start)
         if isinstance(services, WorkspaceError):
-            return _not_opened(run, services)
+            return workspace_missing(run, services)
         self._of_root[root] = services
         return _with_host(await run_workflow(run, start, services=services))
 
@@ -323,15 +323,3 @@ def _with_host(outcome: Outcome) -> Outcome:
         for error in outcome.errors
     )
     return structs.replace(outcome, errors=tuple(errors))
-
-
-def _not_opened(run: RunContext, reason: WorkspaceError) -> Failed:
-    """The outcome of a run whose files this machine cannot have; it can be resumed."""
-    error = Error(
-        type="execution",
-        code="WORKSPACE_MISSING",
-        message=reason.what,
-        recoverable=True,
-        recommendation=f"{reason.remedy} Then: deputy resume {run.lineage.root_id}",
-    )
-    return Failed(lineage=run.lineage, summary=shortened(error.message), errors=(error,))

@@ -14,18 +14,19 @@ from tests.support.house import House, approve
 from tests.support.scripts import call, talk, turn
 
 from deputy.core.events import Requested
-from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome, Partial, Rejected
+from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Outcome, Partial, Rejected
 from deputy.core.request import Grant, GrantRequest, Lineage, Request, task_hop
 from deputy.core.task import Task, TaskOptions
+from deputy.engine.ports import Worktree
 from deputy.interfaces.cli import deputy
 from deputy.journal.expire import expire_overdue
 from deputy.journal.retention import prune_expired, remove_files
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.sqlite.sqlite_store import SqliteStore
-from deputy.journal.transcript import files_of
+from deputy.journal.transcript import files_of, safe_id
 from deputy.testing import ProviderServer
-from deputy.tools.git_worktrees import WorktreeCleanup
+from deputy.tools.git_worktrees import GitWorktrees, WorktreeCleanup
 
 WRITE = Task(label="scribe", prompt="Write it.", tools=("Read", "Write"))
 
@@ -390,3 +391,24 @@ def test_evidence_is_looked_for_in_the_worktree(house: House, repository: Path):
     outcome = asyncio.run(go())
     assert isinstance(outcome, Completed), outcome
     assert "new.txt" in [artifact.path for artifact in outcome.artifacts]
+
+
+@pytest.mark.rule("workspace.errors")
+def test_a_run_whose_worktree_is_on_another_machine_fails_with_what_to_do(house: House, repository: Path):
+    class Elsewhere(GitWorktrees):
+        async def restore(self, run: str, place: Worktree) -> Worktree:
+            return await super().restore(run, structs.replace(place, folder="/elsewhere/worktrees/1"))
+
+    async def go() -> Outcome:
+        async with house.open() as runtime:
+            runtime.services.worktrees = Elsewhere(house.home / "worktrees", repository, os.environ, safe_id)
+            run = await house.begin(runtime, WRITE)
+            await runtime.engine.result(run)
+            (state,) = await runtime.journal.descendants(run)
+            return await runtime.engine.outcome(state.run, state.round)
+
+    house.script()
+    outcome = asyncio.run(go())
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].code == "WORKSPACE_MISSING"
+    assert "Resume it on the machine that has it" in outcome.errors[0].recommendation

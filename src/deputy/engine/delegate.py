@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from deputy.core.errors import Error, StepFailed, new_error
+from deputy.core.errors import Error, StepFailed, WorkspaceError, new_error
 from deputy.core.events import Admitted
 from deputy.core.fallback import INLINE, NATIVE, UNCHOSEN_SCOUT
 from deputy.core.outcome import (
@@ -33,7 +33,7 @@ from deputy.engine.loop import continue_history
 from deputy.engine.prompts import prompt
 from deputy.engine.task_prompt import append_task, run_data, subagent_prompt, system_prompt, task_text
 from deputy.engine.validate import output_schema
-from deputy.engine.worktree import close_worktree, open_worktree
+from deputy.engine.worktree import close_worktree, open_worktree, workspace_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,10 +68,13 @@ async def delegate(run: RunContext, start: Requested, services: Services) -> Out
         grant = await _admitted(run, start, services)
         if isinstance(grant, Rejected):
             return grant
-        if start.options.root and services.worktrees is not None:
-            root = await services.worktrees.locate(start.options.root)
-            start = structs.replace(start, options=structs.replace(start.options, root=root))
-        taken = await open_worktree(run, start, grant, services)
+        try:
+            if start.options.root and services.worktrees is not None:
+                root = await services.worktrees.locate(start.options.root)
+                start = structs.replace(start, options=structs.replace(start.options, root=root))
+            taken = await open_worktree(run, start, grant, services)
+        except WorkspaceError as error:
+            return workspace_missing(run, error)
         if isinstance(taken, Rejected):
             return taken
         if services.is_news(run):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Raw, Struct, json, structs
 
 from deputy.core.approval import ApprovalPart, ApprovalRequest
-from deputy.core.errors import Error
+from deputy.core.errors import Error, WorkspaceError
 from deputy.core.events import StepEnded
-from deputy.core.outcome import Artifact, Rejected, shortened
+from deputy.core.outcome import Artifact, Failed, Rejected, shortened
 from deputy.core.task import WRITING_TOOLS
 from deputy.engine.approvals import ask_person
 from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges, Worktrees
@@ -145,6 +145,18 @@ def _refused(run: RunContext, reason: str) -> Rejected:
         recommendation="Make the directory a git repository with a commit, or allow work in place with isolation none.",
     )
     return Rejected(lineage=run.lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
+
+
+def workspace_missing(run: RunContext, reason: WorkspaceError) -> Failed:
+    """The outcome of a run whose files this machine cannot have; it can be resumed."""
+    error = Error(
+        type="execution",
+        code="WORKSPACE_MISSING",
+        message=reason.what,
+        recoverable=True,
+        recommendation=f"{reason.remedy} Then: deputy resume {run.lineage.root_id}",
+    )
+    return Failed(lineage=run.lineage, summary=shortened(error.message), errors=(error,))
 
 
 # --- worktrees in the records -----------------------------------------------------------------------------------------
