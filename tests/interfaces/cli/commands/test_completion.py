@@ -45,7 +45,7 @@ def test_bash_completes_commands_options_runs_agents_and_models(house, env):
     lines = {
         "deputy comp": "completion",
         "deputy ask --works": "--workspace",
-        "deputy show l": "last",
+        "deputy show las": "last",
         "deputy cancel where": "where-light",
         "deputy ask --agent re": "rewriter researcher reviewer reviser",
         "deputy ask --model anthropic:claude-opus-4-": "claude-opus-4-6 claude-opus-4-5 claude-opus-4-1",
