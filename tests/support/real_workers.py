@@ -47,6 +47,8 @@ class WorkerCrew:
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
+        # SIGTERM ends everything too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         self._stack.callback(self._stop_server)
         self.server.start()
         return self
