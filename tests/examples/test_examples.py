@@ -11,6 +11,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "demo.py"
+# It starts a Postgres and three workers; `make demo-cluster` runs it.
+DEMO_CLUSTER = EXAMPLES / "demo_cluster.py"
 MISTAKES = {
     "accounts.py:10": "md5",
     "accounts.py:16": "password_hash(password)",
@@ -27,7 +29,9 @@ def kept_environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN"))}
 
 
-@pytest.mark.parametrize("example", sorted(set(EXAMPLES.glob("*.py")) - {DEMO}), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example", sorted(set(EXAMPLES.glob("*.py")) - {DEMO, DEMO_CLUSTER}), ids=lambda path: path.stem
+)
 def test_an_example_runs_and_is_right(example, tmp_path):
     env = {**kept_environ(), "DEPUTY_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
     run = subprocess.run([sys.executable, example], capture_output=True, text=True, env=env, check=False, timeout=60)
