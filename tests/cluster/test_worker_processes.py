@@ -218,7 +218,7 @@ def test_an_approval_of_a_run_on_a_worker_is_given_from_another_machine(house: W
         (root,) = (state.run for state in queries.live() if state.status == "waiting")
     approved = house.approve(root)
     assert approved.returncode == 0, approved.stderr
-    assert asking.end() == 0
+    assert asking.end(seconds=90) == 0
 
 
 @pytest.mark.rule("cluster.lost")

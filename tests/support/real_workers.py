@@ -85,7 +85,7 @@ class WorkerCrew:
     def start(self, *command: str, **streams: Any) -> subprocess.Popen[bytes]:
         """A process in the workspace; Ctrl-C does not reach it, because this crew ends it."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **streams}
-        process: subprocess.Popen[bytes] = subprocess.Popen(
+        process: Any = subprocess.Popen(
             command, cwd=self.workspace, env=self.environ, start_new_session=True, **streams
         )
         self._stack.callback(end, process)
