@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from deputy.backends.function_backend import AgentFunction
     from deputy.core.redaction import Redactor
     from deputy.core.request import Grant
+    from deputy.core.snapshot import Snapshot
     from deputy.engine.ports import Folder, Observer
     from deputy.engine.services import Services
     from deputy.journal.postgres.postgres_store import PostgresStore
@@ -52,10 +53,12 @@ _GRANTS = 64
 class WorkspaceFiles:
     """Files of the workspace and the home, as a delegation uses them."""
 
-    def __init__(self, root: Path, folder: Path, redactor: Redactor) -> None:
+    def __init__(self, root: Path, folder: Path, redactor: Redactor, snapshot: Snapshot | None = None) -> None:
+        """`snapshot` is what the workspace was checked out from, on a worker."""
         self._root = root
         self._folder = folder
         self._redactor = redactor
+        self._snapshot = snapshot
         # Children mostly have the same grant, and resolving a path costs a system call per part.
         self._opened = lru_cache(_GRANTS)(self._open)
         self._scratchpads: BatchedCalls[Path, None] = BatchedCalls(
@@ -90,7 +93,17 @@ class WorkspaceFiles:
             private=(self._folder,),
             main=self._root,
             untouched=self._untouched if root else None,
+            approval_id=self._approval_id(root),
         )
+
+    def _approval_id(self, root: str) -> tuple[str, str] | None:
+        """What an approval names instead of a path on a worker: each worker makes the folder at a path of its own."""
+        if self._snapshot is None:
+            return None
+        commit = self._snapshot.commit
+        if not root:
+            return f"snapshot {commit[:12]} of the workspace", commit
+        return os.path.relpath(root, os.path.realpath(self._folder)), commit
 
     def _untouched(self, root: str, paths: Sequence[str], stop: StopSignal) -> Callable[[str], bool]:
         from deputy.tools.git_worktrees import untouched
@@ -101,7 +114,9 @@ class WorkspaceFiles:
 class RuntimeParts:
     """The paths, settings, keys and redactor that all other parts need."""
 
-    def __init__(self, options: DeputyOptions, *, can_ask: bool | None = None) -> None:
+    def __init__(
+        self, options: DeputyOptions, *, can_ask: bool | None = None, snapshot: Snapshot | None = None
+    ) -> None:
         """`can_ask`: whether questions are answered, if that is not known by the options."""
         self.options = options
         self.can_ask = options.answer is not None if can_ask is None else can_ask
@@ -115,7 +130,7 @@ class RuntimeParts:
         self.store = find_store(self.folder, options.store)
         self.private = (self.folder, *map(Path, options.private))
         self.redactor = process_redactor()
-        self.files = WorkspaceFiles(self.workspace, self.folder, self.redactor)
+        self.files = WorkspaceFiles(self.workspace, self.folder, self.redactor, snapshot)
         self.timer = SharedTimer()
 
     @cached_property

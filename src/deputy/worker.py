@@ -180,7 +180,7 @@ class WorkspaceServices:
             # Those of a snapshot did not travel.
             private=given.private if worktrees is None else (),
         )
-        parts = RuntimeParts(options, can_ask=given.can_ask)
+        parts = RuntimeParts(options, can_ask=given.can_ask, snapshot=given.snapshot)
         opened = await stack.enter_async_context(open_workspace(parts, self._journal, worktrees=worktrees))
         return opened.services
 

@@ -210,10 +210,13 @@ def test_a_health_address_that_is_none_is_refused(house: WorkerHouse, given: str
 
 
 @pytest.mark.rule("cluster.place")
+@pytest.mark.rule("approve.exact")
 def test_an_approval_of_a_run_on_a_worker_is_given_from_another_machine(house: WorkerHouse, tmp_path: Path) -> None:
     house.worker(DEPUTY_HOME=str(tmp_path / "other"))
     asking = house.terminal("delegate", "Where is `Elbe`?")
     house.until(lambda queries: any(state.status == "waiting" for state in queries.live()))
+    # The worker has released the run and removed its checkout: the answer must hold for the next one.
+    house.until(lambda _: not list((tmp_path / "other" / "workspaces").iterdir()))
     with house.queries() as queries:
         (root,) = (state.run for state in queries.live() if state.status == "waiting")
     approved = house.approve(root)

@@ -88,7 +88,10 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while self._read(deadline):
             pass
-        code = self.process.wait(max(0.1, deadline - time.monotonic()))
+        try:
+            code = self.process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end; this was shown:\n{self.text[-2000:]}") from None
         os.close(self._terminal)
         return code
 

@@ -56,7 +56,8 @@ async def ask_person(
         request = structs.replace(request, key=key, session_id=run.run, path=names, label=label)
         if folder is None:
             return request
-        return structs.replace(request, folder=folder.root, folder_id=folder.identity())
+        name, identity = folder.approval_id()
+        return structs.replace(request, folder=name, folder_id=identity)
 
     label = run.state.label or run.state.command
     number = 1

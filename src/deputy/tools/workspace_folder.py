@@ -46,22 +46,26 @@ class WorkspaceFolder:
         private: Sequence[Path | str] = (),
         main: Path | str | None = None,
         untouched: Untouched | None = None,
+        approval_id: tuple[str, str] | None = None,
     ) -> None:
         self._workspace = Workspace(root, grant, private=private, main=main)
         self._untouched = untouched
+        self._approval_id = approval_id
 
     @property
     def root(self) -> str:
         """Its absolute path without links."""
         return self._workspace.root
 
-    def identity(self) -> str:
-        """The device and inode of the directory that is at its path now."""
+    def approval_id(self) -> tuple[str, str]:
+        """Its path, and the device and inode of the directory that is there now, unless others were given."""
+        if self._approval_id is not None:
+            return self._approval_id
         try:
             found = Path(self.root).stat()
         except OSError:
-            return "missing"
-        return f"{found.st_dev}:{found.st_ino}"
+            return self.root, "missing"
+        return self.root, f"{found.st_dev}:{found.st_ino}"
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """The context files of a task, as text."""

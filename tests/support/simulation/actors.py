@@ -426,9 +426,9 @@ class SimFolder:
 
     root = "/workspace"
 
-    def identity(self) -> str:
+    def approval_id(self) -> tuple[str, str]:
         """The same on every call."""
-        return "1:1"
+        return self.root, "1:1"
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """Nothing: there are no files."""

@@ -196,8 +196,8 @@ class Folder(Protocol):
         """Its absolute path."""
         ...
 
-    def identity(self) -> str:
-        """What tells this directory from another one at the same path."""
+    def approval_id(self) -> tuple[str, str]:
+        """Its name for a person who approves, and what tells it from another directory of that name."""
         ...
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
