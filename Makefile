@@ -50,7 +50,7 @@ $(VENV)/.cluster: $(USABLE)
 demo-cluster: $(VENV)/.cluster  ## thirty subagents on three workers and a Postgres from PyPI; one worker is killed, the others go on
 	@PYTHONPATH=. $(BIN)/python examples/demo_cluster.py
 
-pictures: $(READY)  ## the pictures of README and docs: the demo in a terminal emulator, the web page in Chromium
+pictures: $(READY) $(VENV)/.cluster  ## the pictures of README and docs: the demos in a terminal emulator, the web page in Chromium
 	@$(BIN)/python scripts/pictures.py
 	@$(BIN)/python scripts/web_pictures.py
 

@@ -1,4 +1,4 @@
-"""`make pictures`, first part: run the demo in a terminal emulator, and draw its screen as an SVG for the README."""
+"""`make pictures`, first part: run the demos in a terminal emulator, and draw their screens as SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import termios
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyte
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-COLUMNS, ROWS = 96, 60
+COLUMNS, ROWS = 96, 100
 CELL, LINE, FONT = 8.4, 19.0, 14
 MARGIN, BAR = 22.0, 40.0
 INK, PAPER, EDGE, TITLE = "#c9d1d9", "#0d1117", "#30363d", "#8b949e"
@@ -43,24 +43,56 @@ PROMPT = re.compile(r"^> $|^Go ahead\?.*\] $")
 FAINT = re.compile(rb"\x1b\[2m")
 
 
-SEEN = ("$ deputy resume", "total  1 completed, 1 partial")
-"""The picture is taken once the screen has these texts."""
-FIRST, LAST = "Three subagents review", "total  "
-"""The first and the last line of the picture begin with these texts."""
+class Picture(NamedTuple):
+    """A picture of a demo's screen."""
+
+    name: str
+    title: str
+    script: str
+    seen: tuple[str, ...]
+    """It is taken once the screen has these texts."""
+    first: str
+    """Its first and its last line begin with these texts."""
+    last: str
+
+
+DEMOS = (
+    Picture(
+        "demo.svg",
+        "make demo",
+        "demo.py",
+        ("$ deputy resume", "total  1 completed, 1 partial"),
+        "Three subagents review",
+        "total  ",
+    ),
+    Picture(
+        "cluster.svg",
+        "make demo-cluster",
+        "demo_cluster.py",
+        ("What happened", " model calls; "),
+        "$ deputy delegate",
+        "  ✓ ",
+    ),
+)
 
 
 def main() -> int:
-    """Write the picture; 1 if its moment never came."""
+    """Write the pictures; 1 if the moment of one never came."""
     environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
-    svg = ""
-    for screen in play([sys.executable, str(ROOT / "examples" / "demo.py")], {**environ, "TERM": "xterm-256color"}):
-        if not svg and all(text in "\n".join(screen.display) for text in SEEN):
-            svg = drawn(screen, FIRST, LAST)
-    if not svg:
-        sys.stderr.write(f"no picture: the screen never had all of {SEEN}\n")
-        return 1
-    (PICTURES / "demo.svg").write_text(svg, "utf-8")
-    sys.stdout.write("docs/pictures/demo.svg\n")
+    environ = {**environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+    wanted = sys.argv[1:]
+    for demo in DEMOS:
+        if wanted and demo.name not in wanted:
+            continue
+        svg = ""
+        for screen in play([sys.executable, str(ROOT / "examples" / demo.script)], environ):
+            if not svg and all(text in "\n".join(screen.display) for text in demo.seen):
+                svg = drawn(screen, demo)
+        if not svg:
+            sys.stderr.write(f"no picture: the screen never had all of {demo.seen}\n")
+            return 1
+        (PICTURES / demo.name).write_text(svg, "utf-8")
+        sys.stdout.write(f"docs/pictures/{demo.name}\n")
     return 0
 
 
@@ -89,10 +121,10 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def drawn(screen: pyte.Screen, first: str, last: str) -> str:
-    """The screen as SVG, from the last line that begins with `first` to the last one that begins with `last`."""
-    begin = max(number for number, line in enumerate(screen.display) if line.startswith(first))
-    end = max(number for number, line in enumerate(screen.display) if line.startswith(last)) + 1
+def drawn(screen: pyte.Screen, demo: Picture) -> str:
+    """The screen as SVG, between the last lines that begin with the first and the last text of the picture."""
+    begin = max(number for number, line in enumerate(screen.display) if line.startswith(demo.first))
+    end = max(number for number, line in enumerate(screen.display) if line.startswith(demo.last)) + 1
     width, height = COLUMNS * CELL + 2 * MARGIN, BAR + (end - begin) * LINE + MARGIN
     rows = [_row(screen, number, BAR + (place + 0.75) * LINE) for place, number in enumerate(range(begin, end))]
     dots = "".join(
@@ -104,7 +136,7 @@ def drawn(screen: pyte.Screen, first: str, last: str) -> str:
         f'height="{height:.0f}" font-family="{FAMILY}" font-size="{FONT}" fill="{INK}">\n'
         f'<rect x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="10" fill="{PAPER}" '
         f'stroke="{EDGE}"/>\n{dots}\n'
-        f'<text x="{width / 2:.0f}" y="25" text-anchor="middle" fill="{TITLE}">make demo</text>\n'
+        f'<text x="{width / 2:.0f}" y="25" text-anchor="middle" fill="{TITLE}">{demo.title}</text>\n'
         f"{''.join(rows)}</svg>\n"
     )
 
