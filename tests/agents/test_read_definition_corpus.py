@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.support.every_case import every_case
 
 from deputy.agents.definition import AgentDefinition, DefinitionLimits, DefinitionOrigin, DefinitionProblem
 from deputy.agents.read_definition import read_content
@@ -40,16 +41,17 @@ def ids(path: Path) -> str:
 
 
 @pytest.mark.rule("agents")
-@pytest.mark.parametrize("path", FILES, ids=ids)
+@every_case("path", FILES, ids=ids)
 def test_a_file_of_the_corpus_is_read_as_expected(path: Path) -> None:
     assert form(read_case(path)) == json.loads(path.with_suffix(".json").read_text())
 
 
-@pytest.mark.parametrize("path", FILES, ids=ids)
+@every_case("path", FILES, ids=ids)
 def test_without_libyaml_the_same_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = read_case(path)
-    monkeypatch.delattr(yaml, "CBaseLoader")
-    slow = read_case(path)
+    with monkeypatch.context() as patch:
+        patch.delattr(yaml, "CBaseLoader")
+        slow = read_case(path)
 
     def essence(found: AgentDefinition | DefinitionProblem) -> Any:
         return msgspec.structs.replace(found, warnings=()) if isinstance(found, AgentDefinition) else found
@@ -58,7 +60,7 @@ def test_without_libyaml_the_same_is_read(path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.rule("agents")
-@pytest.mark.parametrize("path", FILES, ids=ids)
+@every_case("path", FILES, ids=ids)
 def test_whatever_was_forgiven_has_a_line_of_the_file(path: Path) -> None:
     found = read_case(path)
     lines = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n").count(b"\n") + 1

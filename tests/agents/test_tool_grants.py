@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.agents.tool_grants import ToolGrants, read_grants, read_permission
 
@@ -15,7 +16,7 @@ RAW = st.recursive(
 
 
 @pytest.mark.rule("agents")
-@pytest.mark.parametrize(
+@every_case(
     ("value", "tools"),
     [
         ("Read, Grep", ("Read", "Grep")),
@@ -48,7 +49,7 @@ def test_a_verdict_that_is_neither_true_nor_false_grants_nothing() -> None:
     assert read_grants({"bash": ["true"]}).withheld == ("bash",)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("value", "tools", "withheld"),
     [
         ({"edit": "deny", "bash": "ask"}, None, ("edit",)),

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.config import (
     load_catalog,
@@ -95,7 +96,7 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
     assert load_tables(str(below), str(home)) is SHIPPED
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "key", "found", "expected"),
     [
         (

@@ -1,6 +1,7 @@
 import tomllib
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.config.toml_edit import CannotEdit, with_values, without_table
 
@@ -37,7 +38,7 @@ def test_the_last_header_may_lack_its_newline():
     assert with_values("[a]", ["a"], {"b": 1}) == "[a]\nb = 1\n"
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         'models.default = "old"\n',

@@ -4,6 +4,7 @@ from hashlib import sha256
 
 import pytest
 from msgspec import Raw, json, structs
+from tests.support.every_case import every_case
 
 from deputy.core.approval import (
     ApprovalRequest,
@@ -120,7 +121,7 @@ def test_what_all_tasks_have_in_common_is_shown_once_and_each_prompt_whole() -> 
 
 
 @pytest.mark.rule("approve.exact")
-@pytest.mark.parametrize(
+@every_case(
     ("tools", "isolation", "grant", "works"),
     [
         (("Read",), "none", Grant(writable=("docs",)), None),
@@ -139,7 +140,7 @@ def test_an_approval_says_where_a_task_writes(tools, isolation, grant, works):
 
 
 @pytest.mark.rule("approve.exact")
-@pytest.mark.parametrize(
+@every_case(
     ("tools", "risk"),
     [
         (None, "medium"),
@@ -155,7 +156,7 @@ def test_the_risk_follows_from_what_the_subagents_can_do(tools, risk):
 
 
 @pytest.mark.rule("approve.exact")
-@pytest.mark.parametrize(
+@every_case(
     "other",
     [
         {"prompt": "Look around. "},
@@ -207,7 +208,7 @@ def test_arguments_stand_in_the_order_of_the_schema_and_none_is_left_out():
 
 
 @pytest.mark.rule("approve.exact")
-@pytest.mark.parametrize(
+@every_case(
     ("body", "choice"),
     [
         (b'{"choice":"yes","digest":"d"}', "yes"),
@@ -242,7 +243,7 @@ def test_the_most_that_a_task_can_cost_is_what_its_tightest_bound_says(budget, m
 
 
 @pytest.mark.rule("delegate.approve")
-@pytest.mark.parametrize(
+@every_case(
     ("tasks", "left", "text"),
     [
         ([(Budget(cost=1.0), PRICED)] * 2, None, "at most $2.00"),

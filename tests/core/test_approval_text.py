@@ -4,6 +4,7 @@ import re
 
 import pytest
 from msgspec import structs
+from tests.support.every_case import every_case
 
 from deputy.core.approval import ApprovalPart, ApprovalRequest
 from deputy.core.approval_text import DEFAULT_WIDTH, PART_ROWS, headline, screen, visible, visible_line
@@ -30,7 +31,7 @@ def test_every_field_stands_on_rows_of_its_own():
     ]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("hidden", "shown"),
     [
         ("ls" + " " * 1700 + "; touch X", "ls«1,700 spaces»; touch X"),
@@ -54,8 +55,8 @@ def test_nothing_in_a_field_is_invisible(hidden, shown):
     assert f"  command: {shown}" in screen(run(hidden), width=200).text
 
 
-@pytest.mark.parametrize("letter", ["x", "漢", "é"])
-@pytest.mark.parametrize("width", [10, 40, 80])
+@every_case("letter", ["x", "漢", "é"])
+@every_case("width", [10, 40, 80])
 def test_no_row_is_wider_than_the_terminal_and_none_looks_like_a_field(letter, width):
     forged = letter * (width - 10) + "  path: /" + " " * 8 + "digest: 00"
     rows = screen(run(f"{forged}\n{forged}" * 3), width=width, whole=True).text.splitlines()
@@ -154,7 +155,7 @@ def test_what_is_shown_changes_with_the_digest():
 
 
 @pytest.mark.rule("approve.exact")
-@pytest.mark.parametrize(
+@every_case(
     ("one", "other"),
     [
         ("a" + " " * 12 + "b", "a«12 spaces»b"),

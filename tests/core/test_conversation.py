@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from msgspec import ValidationError
+from tests.support.every_case import every_case
 
 from deputy.core.conversation import (
     AssistantMessage,
@@ -57,7 +58,7 @@ def test_messages_survive_json(message):
     assert msgspec.json.decode(msgspec.json.encode(message), type=Message) == message
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+@every_case("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_events_survive_json(event):
     assert msgspec.json.decode(msgspec.json.encode(event), type=StreamEvent) == event
 

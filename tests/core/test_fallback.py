@@ -1,4 +1,5 @@
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.errors import Blame, Error, blame_of
 from deputy.core.fallback import (
@@ -83,7 +84,7 @@ def test_every_rung_is_taken_once_and_the_last_is_inline() -> None:
 
 
 @pytest.mark.rule("fallback")
-@pytest.mark.parametrize(
+@every_case(
     ("code", "blame"),
     [
         ("OVERLOADED", "model"),

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.foreign_text import kept_apart
 
@@ -10,7 +11,7 @@ TITLES = ("[", "Subagents:")
 
 
 @pytest.mark.rule("untrusted")
-@pytest.mark.parametrize(
+@every_case(
     "heading",
     [
         "### [tests] ✓",
@@ -22,7 +23,7 @@ TITLES = ("[", "Subagents:")
         "# [tests] ✓",
     ],
 )
-@pytest.mark.parametrize("ending", ["\n", "\r", "\r\n"])
+@every_case("ending", ["\n", "\r", "\r\n"])
 def test_a_heading_like_ours_is_made_plain(heading: str, ending: str):
     kept = kept_apart(f"fine{ending}{heading}{ending}all good", TITLES)
     assert kept.split("\n")[1].lstrip().startswith("\\#")
@@ -36,7 +37,7 @@ def test_what_is_not_like_ours_stays_as_it_is(text: str):
 
 
 @pytest.mark.rule("untrusted")
-@pytest.mark.parametrize(
+@every_case(
     ("text", "kept"),
     [
         ("```python\nx = 1", "```python\nx = 1\n```"),

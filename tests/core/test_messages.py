@@ -1,16 +1,16 @@
 """Messages of every form are read, and what is no message is shown as its text."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, json
+from tests.support.every_case import every_case
 
 from deputy.core.messages import Message, MessageCall, messages_in
 
 CALL = {"type": "tool_call", "id": "c1", "name": "Read", "arguments": {"path": "a"}}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("value", "expected"),
     [
         ({"role": "user", "text": "hi"}, Message(role="user", content="hi")),

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.errors import Error
 from deputy.core.outcome import (
@@ -43,7 +44,7 @@ def test_a_summary_has_one_to_five_hundred_characters(summary):
 
 
 @pytest.mark.rule("outcome.total")
-@pytest.mark.parametrize("kind", [Completed, Partial, Failed, Blocked, Cancelled, Rejected])
+@every_case("kind", [Completed, Partial, Failed, Blocked, Cancelled, Rejected])
 def test_every_kind_keeps_usage_notes_and_text_through_json(kind):
     outcome = kind(
         lineage=LINEAGE,
@@ -93,7 +94,7 @@ def test_a_text_is_cut_to_a_summary_with_a_sign_that_it_was():
 
 
 @pytest.mark.rule("honest.summary")
-@pytest.mark.parametrize(
+@every_case(
     ("report", "summary"),
     [
         ("# Report\n\n## Summary\n\nThe limit is three (a.py:3). It is used twice.", "The limit is three (a.py:3)."),

@@ -1,4 +1,5 @@
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.errors import Error, TaskBusy, UsageError
 from deputy.core.outcome import Artifact, Blocked, Cancelled, Completed, Failed, Outcome, Partial, Rejected
@@ -36,7 +37,7 @@ def run(command: str, outcome: str, task: ProjectTask = ONE) -> ProjectTask:
 
 
 @pytest.mark.rule("commands.state")
-@pytest.mark.parametrize(
+@every_case(
     ("command", "outcome", "status"),
     [
         ("research", "completed", "researched"),
@@ -76,8 +77,8 @@ def test_the_way_of_a_task_is_from_research_over_a_plan_to_its_end() -> None:
 
 
 @pytest.mark.rule("commands.state")
-@pytest.mark.parametrize("command", MOVES)
-@pytest.mark.parametrize("status", TASK_STATUSES)
+@every_case("command", MOVES)
+@every_case("status", TASK_STATUSES)
 def test_only_legal_transitions_begin(command: str, status: str) -> None:
     task = ProjectTask(number=1, title="One", status=status)  # pyright: ignore
     if status in MOVES[command].begins_at:
@@ -158,7 +159,7 @@ def test_a_number_that_cannot_be_one_is_refused_for_what_is_wrong_with_it(text: 
 
 
 @pytest.mark.rule("commands.state")
-@pytest.mark.parametrize(
+@every_case(
     ("text", "numbers"),
     [
         ("12", (12,)),
@@ -179,7 +180,7 @@ def test_numbers_and_ranges_are_read(text: str, numbers: tuple[int, ...] | None)
 
 
 @pytest.mark.rule("commands.state")
-@pytest.mark.parametrize("text", ["0", "012", "7-5", "1-101", "0-3", "9999999999"])
+@every_case("text", ["0", "012", "7-5", "1-101", "0-3", "9999999999"])
 def test_numbers_without_a_possible_task_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_numbers(text)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.model_errors import (
     BadKey,
@@ -181,7 +182,7 @@ KINDS = {
 
 
 @pytest.mark.rule("context.window")
-@pytest.mark.parametrize("wording", EXHAUSTED)
+@every_case("wording", EXHAUSTED)
 def test_an_exhausted_context_is_distinguished_from_every_other_refusal(wording):
     status, content, window = EXHAUSTED[wording]
     error = provider_error(json.dumps(content).encode(), status=status)
@@ -218,7 +219,7 @@ NO_TOOLS = {
 }
 
 
-@pytest.mark.parametrize("wording", NO_TOOLS)
+@every_case("wording", NO_TOOLS)
 def test_a_model_without_tools_is_distinguished_from_other_refusals_and_the_remedy_names_its_server(wording):
     status, content, remedy = NO_TOOLS[wording]
     error = provider_error(json.dumps(content).encode(), status=status)
@@ -227,7 +228,7 @@ def test_a_model_without_tools_is_distinguished_from_other_refusals_and_the_reme
     assert remedy in error.as_value().recommendation
 
 
-@pytest.mark.parametrize("wording", KINDS)
+@every_case("wording", KINDS)
 def test_failures_are_distinguished(wording):
     status, content, kind = KINDS[wording]
     assert type(provider_error(json.dumps(content).encode(), status=status)) is kind
@@ -243,7 +244,7 @@ LIMIT = json.dumps(body("slow down", "rate_limit_error")).encode()
 GOOGLE = json.dumps(KINDS["google limit"][1]).encode()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("headers", "content", "seconds"),
     [
         ({"retry-after": "7"}, LIMIT, 7),
@@ -269,7 +270,7 @@ def test_a_provider_that_says_not_to_retry_is_heard():
     assert not provider_error(b"{}", status=500, headers={"x-should-retry": "false"}).retryable
 
 
-@pytest.mark.parametrize(
+@every_case(
     "content",
     [
         b"",

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
+from tests.support.every_case import every_case
 
 from deputy.core.events import Noted
 from deputy.core.provider_keys import ProviderKeys
@@ -40,9 +41,7 @@ def test_a_mark_is_found_whether_or_not_its_variable_is_set() -> None:
     assert KEYS.marked("[redacted KEY_NAME] and [redacted]") == ""
 
 
-@pytest.mark.parametrize(
-    "value", ["", "k", "key-1", "not-needed", "ollama", "completed", "model_call_ended", "12345678"]
-)
+@every_case("value", ["", "k", "key-1", "not-needed", "ollama", "completed", "model_call_ended", "12345678"])
 def test_a_word_that_stands_in_ordinary_text_is_not_masked(value: str) -> None:
     keys = ProviderKeys(["OPENAI_API_KEY"], {"OPENAI_API_KEY": value})
     assert keys.mask(f"a {value} b") == f"a {value} b"
@@ -53,7 +52,7 @@ def test_a_key_in_a_value_with_quotes_is_masked_in_json() -> None:
     assert json.decode(keys.mask_json(json.encode(['odd"key\\1234']))) == ["[redacted OPENAI_API_KEY]"]
 
 
-@pytest.mark.parametrize("before", ["\n", "\t", "\u00e9\x01", "\\", "\\\\", '"'])
+@every_case("before", ["\n", "\t", "\u00e9\x01", "\\", "\\\\", '"'])
 def test_an_escape_in_json_is_never_cut_to_make_a_key(before: str) -> None:
     """The escape of a line end before `vapi-…` ends in the letter that the key begins with."""
     value = json.encode(before)[-2:-1].decode() + "vapi-4fJ2kQ9xTz7Lw1"

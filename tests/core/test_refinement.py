@@ -1,5 +1,6 @@
 import pytest
 from msgspec import to_builtins
+from tests.support.every_case import every_case
 
 from deputy.core.refinement import (
     Ending,
@@ -24,7 +25,7 @@ def made(number: int, work: str = "", *, success: bool = False, score: float | N
 
 
 @pytest.mark.rule("refine")
-@pytest.mark.parametrize(
+@every_case(
     ("rounds", "why"),
     [
         ([], None),
@@ -60,16 +61,14 @@ def test_an_evaluation_is_read_from_json_whole_between_prose_or_in_a_result() ->
 
 
 @pytest.mark.rule("refine")
-@pytest.mark.parametrize(
-    "report", ["", "Looks good to me!", '{"success": "true"}', '{"success": 1}', "[" * 100_000, "{}"]
-)
+@every_case("report", ["", "Looks good to me!", '{"success": "true"}', '{"success": 1}', "[" * 100_000, "{}"])
 def test_what_cannot_be_understood_is_no_success(report: str) -> None:
     assert not verdict_of_report(report).success
     assert verdict_of_report(report).feedback
 
 
 @pytest.mark.rule("subtask.kinds")
-@pytest.mark.parametrize(
+@every_case(
     ("script", "success", "feedback"),
     [
         (ScriptOutput(), True, "The script ended with exit code 0."),
@@ -92,7 +91,7 @@ def test_a_script_is_believed_by_its_json_and_never_against_its_exit_code(
 
 
 @pytest.mark.rule("refine")
-@pytest.mark.parametrize(
+@every_case(
     "printed",
     [
         'checking\n{"success": false, "feedback": "too short"}',

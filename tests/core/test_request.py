@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.errors import UsageError
 from deputy.core.limits import Budget
@@ -138,7 +139,7 @@ def test_white_space_does_not_change_a_signature():
 
 
 @pytest.mark.rule("guard.signature")
-@pytest.mark.parametrize(
+@every_case(
     "other",
     [
         ("other", "find", {"a": 1}),
@@ -169,7 +170,7 @@ def test_inputs_that_are_no_json_or_too_deep_are_named():
 
 
 @pytest.mark.rule("guard.subset")
-@pytest.mark.parametrize(
+@every_case(
     ("granted", "path", "covered"),
     [
         ((".",), "src/a.py", True),

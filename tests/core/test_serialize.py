@@ -1,5 +1,6 @@
 import msgspec
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.errors import Error
 from deputy.core.outcome import Artifact, Blocked, Cancelled, Completed, Failed, Fallback, Partial, Rejected, Usage
@@ -113,7 +114,7 @@ def test_partial_results_are_kept():
 
 
 @pytest.mark.rule("errors.map")
-@pytest.mark.parametrize(
+@every_case(
     ("first", "type_", "reason"),
     [
         (error("timeout", "TIMEOUT"), "RESOURCE_EXHAUSTION", "execution_timeout"),

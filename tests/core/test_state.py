@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
+from tests.support.every_case import every_case
 
 from deputy.core.errors import Error
 from deputy.core.events import (
@@ -109,8 +110,8 @@ def test_replaying_any_prefix_gives_the_live_state(
     assert len(live[-1].under_way) <= len(records)
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
-@pytest.mark.parametrize("before", [[], [BIRTH], [BIRTH, DONE]], ids=["unborn", "live", "ended"])
+@every_case("event", EVENTS, ids=lambda event: event.kind)
+@every_case("before", [[], [BIRTH], [BIRTH, DONE]], ids=["unborn", "live", "ended"])
 def test_every_event_moves_every_state_by_one(event: Event, before: list[Event]) -> None:
     state = replay(history(*before))
     after = apply(state, Record(run=RUN, seq=state.seq + 1, key="x", at=5.0, clock=5.0, event=event))

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.text_calls import CALLS_MAX, CHARACTERS_MAX, PROSE_MAX, TextCall, read_calls, without_thinking
 
@@ -40,7 +41,7 @@ SPELLINGS = {
 
 
 @pytest.mark.rule("honest.calls")
-@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
+@every_case("text", SPELLINGS.values(), ids=SPELLINGS)
 def test_a_call_is_read_in_the_spellings_of_local_models(text: str):
     found = read_calls(text, KNOWN)
     assert found is not None
@@ -48,7 +49,7 @@ def test_a_call_is_read_in_the_spellings_of_local_models(text: str):
     assert found.is_alone
 
 
-@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
+@every_case("text", SPELLINGS.values(), ids=SPELLINGS)
 def test_a_call_with_a_sentence_before_or_after_it_is_not_alone(text: str):
     for message in (f"I read the file first.\n{text}", f"{text}\nThis is what I found."):
         found = read_calls(message, KNOWN)
@@ -57,12 +58,12 @@ def test_a_call_with_a_sentence_before_or_after_it_is_not_alone(text: str):
 
 
 @pytest.mark.rule("honest.calls")
-@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
+@every_case("text", SPELLINGS.values(), ids=SPELLINGS)
 def test_a_call_in_a_longer_answer_is_a_quotation(text: str):
     assert read_calls(f"{'The file holds this call. ' * 20}\n\n{text}\n", KNOWN) is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         "The limit is 3 (src/a.py:1).",
@@ -106,7 +107,7 @@ def test_values_between_tags_keep_their_lines_and_are_text():
     assert found.calls == (TextCall(name="Write", arguments={"content": "if x:\n    y", "n": "3"}, is_untyped=True),)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         "{\n" * 30_000,
@@ -128,7 +129,7 @@ def test_a_hostile_text_is_no_call_that_can_be_executed(text: str):
 
 
 @pytest.mark.rule("honest.calls")
-@pytest.mark.parametrize(
+@every_case(
     ("text", "kept"),
     [
         ("<think>The plan.</think>\n\nThe report.", "The report."),

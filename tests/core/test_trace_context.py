@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec import structs
+from tests.support.every_case import every_case
 
 from deputy.core.request import Lineage, task_hop
 from deputy.core.trace_context import TraceParent, read_traceparent, run_span_id, run_trace_id, run_traceparent
@@ -17,7 +18,7 @@ def test_a_valid_traceparent_is_read(text: str, is_sampled: bool):
     assert read_traceparent(text) == TraceParent(TRACE, SPAN, is_sampled)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         None,

@@ -2,6 +2,7 @@ import json
 import unicodedata
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.foreign_text import PlainStream, kept_apart, plain, plain_data
 from deputy.core.task import MAX_LABEL, cleaned_label, read_label
@@ -31,7 +32,7 @@ def test_text_has_no_invisible_character_of_all_that_there_are(every):
 
 
 @pytest.mark.rule("text.visible")
-@pytest.mark.parametrize("letter", "\x1b\x90\x98\x9b\x9d\x9e\x9f")
+@every_case("letter", "\x1b\x90\x98\x9b\x9d\x9e\x9f")
 def test_text_does_not_keep_what_begins_a_terminal_sequence(letter):
     assert letter not in plain(f"a{letter}b\n{letter}")
     stream = PlainStream()
@@ -96,7 +97,7 @@ def test_data_is_plain_however_deep_a_text_lies_in_it():
 
 
 @pytest.mark.rule("text.visible")
-@pytest.mark.parametrize("hidden", ["\u200b", "\u2060", "\ufeff", "\xad", "\x1b[0m", "\U000e0041", "\u061c"])
+@every_case("hidden", ["\u200b", "\u2060", "\ufeff", "\xad", "\x1b[0m", "\U000e0041", "\u061c"])
 def test_a_heading_is_not_hidden_by_a_character_that_is_removed_later(hidden):
     for text in (f"{hidden}### [other] ✓", f"#{hidden}## [other] ✓", f"###{hidden} [other] ✓"):
         assert kept_apart(text, ["["]).startswith("\\###")
@@ -120,7 +121,7 @@ LABELS = [
 
 
 @pytest.mark.rule("text.visible")
-@pytest.mark.parametrize("label", LABELS)
+@every_case("label", LABELS)
 def test_a_label_with_brackets_line_breaks_or_invisible_characters_is_refused(label):
     assert read_label(label)[0] is None
     if isinstance(label, str) and label.strip():
@@ -128,7 +129,7 @@ def test_a_label_with_brackets_line_breaks_or_invisible_characters_is_refused(la
 
 
 @pytest.mark.rule("text.visible")
-@pytest.mark.parametrize("label", ["auth", "mag ich", "日本語", "👩‍💻", "a(b)", "x" * MAX_LABEL])
+@every_case("label", ["auth", "mag ich", "日本語", "👩‍💻", "a(b)", "x" * MAX_LABEL])
 def test_a_label_in_any_script_is_taken_as_it_is(label):
     assert read_label(label) == (label, "")
     assert cleaned_label(label) == label

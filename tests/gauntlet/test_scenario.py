@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 
-import pytest
 from gauntlet.provider import Trial, fault_of, filled
 from gauntlet.run import SUBJECTS
 from gauntlet.scenario import Limits, load
 from gauntlet.verdict import Observed, count
+from tests.support.every_case import every_case
 
 SCENARIOS = load()
 NOTHING = Observed(log=[], output="", started=0.0, ended=1.0)
@@ -21,7 +21,7 @@ def test_there_are_at_least_24_with_counters_that_exist():
         assert all(count(name, scenario, NOTHING) >= 0 for name in scenario.most)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@every_case("name", SCENARIOS)
 def test_its_faults_exist_and_its_children_have_scripts(name):
     scenario = SCENARIOS[name]
     turns = [turn for child in scenario.child.values() for turn in child] + list(scenario.all)
@@ -30,7 +30,7 @@ def test_its_faults_exist_and_its_children_have_scripts(name):
     assert set(scenario.child) <= set(scenario.children) | delegated
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@every_case("name", SUBJECTS)
 def test_a_subject_lacks_only_what_scenarios_ask_for(name):
     subject = importlib.import_module(f"gauntlet.subjects.{name}")
     asked = {need for one in SCENARIOS.values() for need in (one.name, *one.needs)} | set(Limits.__struct_fields__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from gauntlet.scenario import load
 from gauntlet.verdict import Observed, count, judge
+from tests.support.every_case import every_case
 
 SCENARIOS = load()
 
@@ -21,7 +21,7 @@ def seen(*log, output="", ended=10.0, **fields):
 START = (row(), row("a"), row("b", fault="no_headers"), row("c"))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("scenario", "counter", "trial", "wanted"),
     [
         ("hang", "lost", seen(*START, row(turn=1, results=["FOUND-a: FOUND-c: ok"])), 0),

@@ -1,6 +1,7 @@
 """Who gets in over HTTP: hosts, origins and tokens, for the web page (a port is named) and for MCP (it is not)."""
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.http_access import AccessCheck, find_token
@@ -10,7 +11,7 @@ PROXIED = AccessCheck(token="t" * 20, names={"127.0.0.1", "deputy.example.com"},
 ANY_PORT = AccessCheck(token="t" * 20)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("check", "hosts", "origins", "status"),
     [
         (PAGE, ["127.0.0.1:8711"], [], None),
@@ -45,7 +46,7 @@ def test_only_our_own_host_and_origin_get_in(check, hosts, origins, status):
     assert (None if refusal is None else refusal.status) == status
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "is_in"),
     [
         (["Bearer " + "t" * 20], True),

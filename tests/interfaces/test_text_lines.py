@@ -1,11 +1,12 @@
 import time
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.interfaces.text_lines import PlainStream, cost_part, count, elapsed, escaped_invisible, one_line, plain
 
 
-@pytest.mark.parametrize(
+@every_case(
     "hostile",
     [
         "\x1b[31mred\x1b[0m",
@@ -52,7 +53,7 @@ SEQUENCES = [
 
 
 @pytest.mark.rule("untrusted")
-@pytest.mark.parametrize("sequence", SEQUENCES)
+@every_case("sequence", SEQUENCES)
 def test_an_escape_is_removed_with_all_that_belongs_to_it_however_it_is_split(sequence):
     text = f"before {sequence}after"
     assert plain(text) == "before after"

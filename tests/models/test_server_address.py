@@ -1,10 +1,11 @@
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.models.factory import ModelFactory
 from deputy.models.server_address import address_of_host, with_version
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("value", "address"),
     [
         ("10.0.0.5", "http://10.0.0.5:11434"),

@@ -1,9 +1,9 @@
 import json
 import stat
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.redaction import Redactor
 from deputy.processes.bounded_output import (
@@ -56,12 +56,12 @@ def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("part", ["[]", "{}", "1", '""', r'"\\"', r'"\""'])
+@every_case("part", ["[]", "{}", "1", '""', r'"\\"', r'"\""'])
 def test_a_text_of_very_many_parts_has_too_many(part):
     assert has_too_many_parts(f"[{','.join([part] * MANY)}]".encode())
 
 
-@pytest.mark.parametrize("said", [",", "[", '"', "\\", '",', '\\",[', "\\\\,"])
+@every_case("said", [",", "[", '"', "\\", '",', '\\",[', "\\\\,"])
 def test_what_stands_in_a_string_is_no_part(said):
     assert not has_too_many_parts(json.dumps({"text": said * MANY, "more": ["\\", said]}).encode())
 
@@ -71,15 +71,15 @@ def counted(text: bytes, size: int) -> int:
     return [parts.count(text[start : start + size]) for start in range(0, len(text), size)][-1]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-@pytest.mark.parametrize("said", ["a", ",", '"', "\\", '\\"', '\\\\",[', "\n,{"])
+@every_case("size", [1, 2, 3, 7, 1000])
+@every_case("said", ["a", ",", '"', "\\", '\\"', '\\\\",[', "\n,{"])
 def test_however_it_is_cut_into_pieces_the_same_is_counted(size, said):
     text = json.dumps([{said: [said, 1, said]}] * 5).encode()
     assert counted(text, size) == 1 + 4 + 5 * (1 + 1 + 2)
 
 
-@pytest.mark.parametrize("size", [1, 5, 1000])
-@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@every_case("size", [1, 5, 1000])
+@every_case("end", [b"\n", b"\r", b"\r\n"])
 def test_a_string_that_a_line_leaves_open_hides_nothing_of_the_next(size, end):
     assert counted(b': it"s' + end + b"data: [1,1,1]" + end + b'data: {"a":1}' + end, size) == 4
     assert counted(b': it"s' + end + b'data: ["a, b"]' + end, 1) == 1

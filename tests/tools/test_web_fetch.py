@@ -6,6 +6,7 @@ import tracemalloc
 import zlib
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.engine.ports import ToolContext
 from deputy.tools.urls import why_not_public
@@ -130,18 +131,18 @@ def test_the_listener_would_notice(listener):
 
 
 @pytest.mark.rule("web")
-@pytest.mark.parametrize("address", INNER)
+@every_case("address", INNER)
 def test_an_address_that_is_not_public_has_a_reason(address):
     assert why_not_public(address)
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@every_case("address", PUBLIC)
 def test_a_public_address_has_none(address):
     assert why_not_public(address) is None
 
 
 @pytest.mark.rule("web")
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@every_case("spelling", SPELLINGS)
 def test_no_spelling_reaches_an_inner_address(listener, call, spelling):
     port, came = listener
     answer = call(web_fetch_tool(), url=spelling.format(p=port))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.contract import ExpectedReturn, check
 from deputy.core.contract.leniency import STATUS_SYNONYMS, read_leniently
@@ -13,7 +14,7 @@ SYNONYMS = [(word, status) for status, words in STATUS_SYNONYMS.items() for word
 
 
 @pytest.mark.rule("contract.lenient")
-@pytest.mark.parametrize(("word", "status"), SYNONYMS)
+@every_case(("word", "status"), SYNONYMS)
 def test_a_synonym_stands_for_its_status(word, status, made):
     for spelt in (word, word.upper(), word.replace("_", " "), f" **{word.title()}** "):
         checked = check(made(status=spelt), mode="lenient")
@@ -24,7 +25,7 @@ def test_a_synonym_stands_for_its_status(word, status, made):
 
 
 @pytest.mark.rule("contract.lenient")
-@pytest.mark.parametrize(
+@every_case(
     "word", ["done", "success", "researched", "planned", "implemented", "report_ready", "finished", "in_progress"]
 )
 def test_the_words_that_agents_use_most_are_known(word):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.contract.quote import joined, kind_of, quoted
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("value", "shown"),
     [
         ("done", "done"),

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.contract import ContractProblem, Parsed, parse
 from deputy.core.contract.return_parser import CHARACTERS_MAX, DEPTH_MAX, NOT_JSON, find_objects
@@ -30,7 +31,7 @@ def message_of(text: str, mode="strict") -> str:
 
 
 @pytest.mark.rule("contract.parse")
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         TEXT,
@@ -49,8 +50,8 @@ def test_a_report_that_is_or_holds_one_object_gives_it(text):
 
 
 @pytest.mark.rule("contract.parse")
-@pytest.mark.parametrize("mode", ["strict", "lenient"])
-@pytest.mark.parametrize(
+@every_case("mode", ["strict", "lenient"])
+@every_case(
     "text", ["", "  ", "All done.", "# Done\n\n- a {b}\n", "{}}{", "{'a': 1}", '{"a": 1', "[1, 2", "```\n```", "nul"]
 )
 def test_plain_text_fails_with_words_that_stay(text, mode):
@@ -102,8 +103,8 @@ def test_lenient_reading_forgives_trailing_commas_and_line_ends_in_texts():
     assert message_of('{"a": [1,]}') == message_of('{"a": "x\ny"}') == NOT_JSON
 
 
-@pytest.mark.parametrize("mode", ["strict", "lenient"])
-@pytest.mark.parametrize(
+@every_case("mode", ["strict", "lenient"])
+@every_case(
     ("text", "message"),
     [
         ('{"a": 1, "a": 2}', "Duplicate field: a"),
@@ -239,7 +240,7 @@ def test_what_json_says_is_an_object_is_one(text):
         assert next(find_objects(text)) == (0, end, True)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "found"),
     [
         ('{"a": 1}', ['{"a": 1}']),

@@ -13,6 +13,7 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.every_case import every_case
 
 from deputy.core.contract import check_schema, read, schema_of
 from deputy.core.errors import UsageError
@@ -85,7 +86,7 @@ def test_booleans_are_schemas():
     assert messages({}, False) == ["Return: False schema does not allow the value, found an object"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("schema", "where", "what"),
     [
         ({"type": "strin"}, "schema.type", "strin"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.detect import detect
 
@@ -106,7 +107,7 @@ def test_the_attributes_of_a_block_are_read_and_unknown_ones_are_warned_of() -> 
     )
 
 
-@pytest.mark.parametrize("timeout", ["0", "-1", "1e9", "9999999", "nan", "", "1.2.3", "٣"])
+@every_case("timeout", ["0", "-1", "1e9", "9999999", "nan", "", "1.2.3", "٣"])
 def test_a_timeout_that_is_no_number_of_seconds_is_not_used(timeout: str) -> None:
     (request,) = detect(f'<delegate timeout="{timeout}">Do it.</delegate>')
     assert request.timeout is None

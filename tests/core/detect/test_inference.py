@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.detect.inference import LIMIT_ITEMS, MORE, infer_context, infer_output
 
 pytestmark = [pytest.mark.rule("text.context"), pytest.mark.rule("text.output")]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("task", "expected"),
     [
         ("Read `src/a.py`, (lib/b.c) and [the guide](docs/c.md).", ["src/a.py", "lib/b.c", "docs/c.md"]),
@@ -37,7 +38,7 @@ def test_too_much_context_is_cut_visibly() -> None:
     assert found[-1] == MORE
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("task", "expected"),
     [
         ("Return a list.", "a list"),
@@ -58,7 +59,7 @@ def test_the_wanted_form_is_found(task: str, expected: str) -> None:
     assert infer_output(task) == expected
 
 
-@pytest.mark.parametrize(
+@every_case(
     "task",
     [
         *("", "Go home.", "Return to the start.", "They return a list.", "the output is long", "information: none"),

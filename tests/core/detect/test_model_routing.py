@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.detect import SHIPPED, Route, detect
 from deputy.core.detect.model_routing import named_value, resolve, route
@@ -11,7 +12,7 @@ from deputy.core.detect.model_routing import named_value, resolve, route
 pytestmark = pytest.mark.rule("text.model")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("alias", "model"),
     [
         ("fast", "composer-1"),
@@ -33,7 +34,7 @@ def test_an_alias_stands_for_a_model_and_an_unknown_name_for_itself(alias: str, 
     assert resolve(alias, SHIPPED) == model
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("task", "model", "source"),
     [
         ("a code review", "gemini-3-pro", "heuristic"),
@@ -50,9 +51,7 @@ def test_words_of_the_task_decide_when_no_model_is_named(task: str, model: str, 
     assert route(None, task, SHIPPED) == (model, source)
 
 
-@pytest.mark.parametrize(
-    "said", ["{model}", "{{models.fix}}", "${M}", "$M", "<model>", "…", "...", "", "  ", None, "%s", "x" * 300]
-)
+@every_case("said", ["{model}", "{{models.fix}}", "${M}", "$M", "<model>", "…", "...", "", "  ", None, "%s", "x" * 300])
 def test_a_placeholder_names_no_model(said: str | None) -> None:
     assert named_value(said) is None
 
@@ -74,7 +73,7 @@ def test_the_tables_are_data() -> None:
     assert route(None, "nothing special", tables) == ("composer-1", "default")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "model", "prompt"),
     [
         ("Use a subagent using opus to paint.", "opus", "paint."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.detect import SHIPPED, detect
 
@@ -22,19 +23,19 @@ def prompts(text: str) -> list[str]:
     return [request.prompt for request in detect(text)]
 
 
-@pytest.mark.parametrize("phrase", PHRASES)
-@pytest.mark.parametrize("form", FORMS)
+@every_case("phrase", PHRASES)
+@every_case("form", FORMS)
 def test_a_phrase_in_the_form_of_a_request_is_one(form: str, phrase: str) -> None:
     assert prompts(f"{form} {phrase}: paint the fence green") == ["paint the fence green"]
 
 
-@pytest.mark.parametrize("phrase", [phrase for phrase in PHRASES if phrase != "delegate to"])
+@every_case("phrase", [phrase for phrase in PHRASES if phrase != "delegate to"])
 def test_a_sentence_that_starts_with_a_phrase_is_a_request(phrase: str) -> None:
     assert prompts(f"It is late. {phrase.capitalize()}: paint the fence green.") == ["paint the fence green."]
 
 
-@pytest.mark.parametrize("phrase", PHRASES)
-@pytest.mark.parametrize(
+@every_case("phrase", PHRASES)
+@every_case(
     "talk",
     [
         *("They {} all day.", "How do you {}?", "Please do not {} now.", "Never {} here.", "You can {} too."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.detect.folded_text import fold
 from deputy.core.detect.phrase_tables import any_of, is_phrase
@@ -14,7 +15,7 @@ def finds(phrase: str, text: str) -> bool:
     return re.search(any_of((phrase,)), fold(text)) is not None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("phrase", "text"),
     [
         ("use [a|the] sub-agent", "use subagent"),
@@ -31,7 +32,7 @@ def test_a_phrase_is_found(phrase: str, text: str) -> None:
     assert finds(phrase, text)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("phrase", "text"),
     [
         ("use [a|the] sub-agent", "reuse a subagent"),
@@ -52,7 +53,7 @@ def test_no_phrases_are_found_nowhere() -> None:
     assert re.search(any_of(()), "anything") is None
 
 
-@pytest.mark.parametrize("phrase", ["", "  ", "[a] word", "|x", "x|", "a [b c]", "a []", "a [|]", "a [b", "a b]"])
+@every_case("phrase", ["", "  ", "[a] word", "|x", "x|", "a [b c]", "a []", "a [|]", "a [b", "a b]"])
 def test_what_does_not_follow_the_notation_is_no_phrase(phrase: str) -> None:
     assert not is_phrase(phrase)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.detect import SHIPPED, detect
 
@@ -12,7 +13,7 @@ QUOTED = '\n\n"Do it well."\n'
 pytestmark = pytest.mark.rule("text.prose")
 
 
-@pytest.mark.parametrize(
+@every_case(
     "trigger",
     [
         "**Try to use Task tool to spawn a subprocess:**",
@@ -31,7 +32,7 @@ def test_a_line_is_a_trigger(trigger: str) -> None:
     assert [request.prompt for request in detect(trigger + QUOTED)] == ["Do it well."]
 
 
-@pytest.mark.parametrize(
+@every_case(
     "trigger",
     [
         "Try to use Task tool to spawn a subprocess.",
@@ -49,7 +50,7 @@ def test_a_line_is_no_trigger(trigger: str) -> None:
 TRIGGER = "Try to use Task tool to spawn a subprocess"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "prompt"),
     [
         (f"{TRIGGER}:\n\n> Review the code\n> and the tests.\n\nThen go on.", "Review the code\nand the tests."),
@@ -93,7 +94,7 @@ def test_the_indentation_inside_of_a_prompt_stays() -> None:
 
 
 @pytest.mark.rule("text.degradation")
-@pytest.mark.parametrize(
+@every_case(
     ("after", "expected"),
     [
         ("**Graceful degradation (if no Task tool):**\n- a\n- b\n\nNo more.", "- a\n- b"),

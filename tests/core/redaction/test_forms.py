@@ -18,6 +18,7 @@ from tests.core.redaction.samples import (
     secret_lines,
     vendor_keys,
 )
+from tests.support.every_case import every_case
 
 from deputy.core.redaction import MARK, Redactor
 
@@ -56,8 +57,8 @@ def shown(text: str) -> str:
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize("alphabet", ALPHABETS)
-@pytest.mark.parametrize("form", FORMS)
+@every_case("alphabet", ALPHABETS)
+@every_case("form", FORMS)
 def test_a_value_beside_a_name_is_hidden_whatever_it_looks_like(form: str, alphabet: str) -> None:
     for name in NAMES:
         for length in LENGTHS:
@@ -68,8 +69,8 @@ def test_a_value_beside_a_name_is_hidden_whatever_it_looks_like(form: str, alpha
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize("alphabet", ["letters", "digits", "mixed"])
-@pytest.mark.parametrize("form", [*HEADERS.values(), *COMMANDS.values()])
+@every_case("alphabet", ["letters", "digits", "mixed"])
+@every_case("form", [*HEADERS.values(), *COMMANDS.values()])
 def test_a_value_in_a_header_a_url_or_a_command_is_hidden(form: str, alphabet: str) -> None:
     for length in LENGTHS:
         value = made_up(length, ALPHABETS[alphabet])
@@ -81,7 +82,7 @@ def test_a_value_in_a_header_a_url_or_a_command_is_hidden(form: str, alphabet: s
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize(
+@every_case(
     "place", ["{}", "using {} now", "x={}", '"{}"', "a\\n{}", "https://{}@host.test", "q=1%3D{}", "\x1b[32m{}\x1b[0m"]
 )
 def test_a_key_of_a_vendor_is_hidden_wherever_it_stands(place: str) -> None:
@@ -96,8 +97,8 @@ def test_the_table_has_the_vendors_that_are_used_most() -> None:
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize("kind", ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""])
-@pytest.mark.parametrize(
+@every_case("kind", ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""])
+@every_case(
     ("prefix", "newline"),
     [
         ("", "\n"),
@@ -144,7 +145,7 @@ def test_a_private_key_that_is_cut_off_is_hidden_as_far_as_it_goes() -> None:
     assert lines[0] not in shown(block[:200])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "hidden"),
     [
         ("?password=hunter2&user=bob", f"?password={MARK}&user=bob"),
@@ -212,7 +213,7 @@ def test_a_placeholder_or_a_repetition_of_the_name_stays(form: str) -> None:
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize(
+@every_case(
     "line",
     [
         "password = getpass()",

@@ -10,6 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 from tests.core.redaction.samples import FORMS, made_up, vendor_keys
+from tests.support.every_case import every_case
 
 from deputy.core.redaction import MARK, Redactor, known_secrets
 from deputy.core.visible_text import escaped_invisible
@@ -36,7 +37,7 @@ def test_values_of_variables_whose_names_say_secret_are_known() -> None:
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize("value", ["", "short", "changeme", "Password", "localhost", "development"])
+@every_case("value", ["", "short", "changeme", "Password", "localhost", "development"])
 def test_a_known_value_that_is_short_or_a_common_word_is_not_hidden(value: str) -> None:
     assert Redactor([value]).redact(f"image: {value}:16") == f"image: {value}:16"
 
@@ -61,9 +62,9 @@ def test_a_known_value_is_hidden_in_every_spelling(value: str) -> None:
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize("value", KNOWN)
-@pytest.mark.parametrize("offset", [3, 4, 5])
-@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+@every_case("value", KNOWN)
+@every_case("offset", [3, 4, 5])
+@every_case("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_a_known_value_is_hidden_inside_base64(value: str, offset: int, encode: type) -> None:
     text = encode(b"x" * offset + value.encode() + b"tail").decode()
     shown = KNOWING.redact(text)
@@ -81,7 +82,7 @@ def test_overlapping_known_values_have_one_mark() -> None:
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize(
+@every_case(
     ("value", "hidden"),
     [
         ({"password": "hunter2", "n": 1}, {"password": MARK, "n": 1}),
@@ -145,9 +146,7 @@ def test_encoded_data_loses_its_secrets_also_where_it_is_broken(data: bytes) -> 
 
 
 @pytest.mark.rule("redact.where")
-@pytest.mark.parametrize(
-    "hidden", ["\u200b", "\u202e", "\xad", "\x00", "\x85", "\U000e0041", "\x1b[1m", "\u2028", "\r"]
-)
+@every_case("hidden", ["\u200b", "\u202e", "\xad", "\x00", "\x85", "\U000e0041", "\x1b[1m", "\u2028", "\r"])
 def test_an_invisible_character_does_not_split_a_secret(hidden: str) -> None:
     for _, key in vendor_keys():
         data = json.dumps({"text": f"{key[:9]}{hidden}{key[9:]}"}, ensure_ascii=False).encode()
@@ -160,7 +159,7 @@ def test_an_invisible_character_does_not_split_a_secret(hidden: str) -> None:
 
 
 @pytest.mark.rule("redact.where")
-@pytest.mark.parametrize(
+@every_case(
     "hidden", ["\u200b", "\u202e", "\xad", "\x00", "\x85", "\U000e0041", "\x1b[1m", "\u200d", "\u3164", "\U0001d159"]
 )
 def test_an_escaped_invisible_character_does_not_split_a_secret(hidden: str) -> None:

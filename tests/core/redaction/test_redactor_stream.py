@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.redaction.samples import made_up, private_key, secret_lines
+from tests.support.every_case import every_case
 
 from deputy.core.foreign_text import unsplit
 from deputy.core.redaction import MARK, Redactor
@@ -109,12 +110,12 @@ def test_a_known_value_may_be_a_whole_file(step: int) -> None:
 
 @pytest.mark.rule("redact.simple")
 @pytest.mark.rule("text.visible")
-@pytest.mark.parametrize(
+@every_case(
     "hidden",
     ["\u200b", "\u202e", "\x00", "\x1b[1m", "\u3164", "\\u200b", "\\\\u200b", "\\x00", "\\U000e0041", "\\ud834\\udd59",
      "\\u001b[1m", "\x1b]0;title\x07", "\\x1b]0;title\\x07"],
 )  # fmt: skip
-@pytest.mark.parametrize("step", [1, 3, 1000])
+@every_case("step", [1, 3, 1000])
 def test_an_invisible_character_raw_or_escaped_splits_no_secret_of_a_stream(hidden: str, step: int) -> None:
     value = KNOWN[1]
     for line in (
@@ -132,7 +133,7 @@ def test_an_invisible_character_raw_or_escaped_splits_no_secret_of_a_stream(hidd
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize(
+@every_case(
     "text",
     ["\x1b]0;password=hunter2\x07", "\x1bPpassword=hunter2\x1b\\", "\x9dpassword=hunter2\x9c",
      "\x1b]0;password=hunter2", "\\x1b]0;password=hunter2\\x07", f"\x1b]8;;{KNOWN[1]}\x07link", "\x1b[1234567890123m"],

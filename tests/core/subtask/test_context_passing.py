@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.support.every_case import every_case
 
 from deputy.core.conversation import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from deputy.core.subtask.context_passing import (
@@ -92,7 +93,7 @@ def composed(
 
 
 @pytest.mark.rule("subtask.context")
-@pytest.mark.parametrize("choice", SEEN)
+@every_case("choice", SEEN)
 def test_a_subtask_sees_exactly_what_its_settings_pass(choice: tuple[Any, ...]) -> None:
     prompt, passed = composed(settled(*choice))
     assert prompt == "\n\n".join(SEEN[choice])

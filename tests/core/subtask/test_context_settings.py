@@ -1,6 +1,7 @@
 from itertools import product
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.field_readers import FieldProblem
 from deputy.core.subtask.context_settings import (
@@ -21,7 +22,7 @@ def named(inherit: str, accumulate: bool, fresh: str) -> PartialContextSettings:
 
 
 @pytest.mark.rule("subtask.context")
-@pytest.mark.parametrize(("inherit", "accumulate", "fresh"), COMBINATIONS)
+@every_case(("inherit", "accumulate", "fresh"), COMBINATIONS)
 def test_fresh_context_is_never_given_beside_the_parents(inherit: str, accumulate: bool, fresh: str) -> None:
     settled = resolve_settings("subtask", [named(inherit, accumulate, fresh)])
     if fresh == "enabled" and inherit != "none":

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.field_readers import FieldProblem
 from deputy.core.subtask.subtask_request import (
@@ -42,7 +43,7 @@ def test_a_report_that_is_an_end_is_no_continuation() -> None:
 
 
 @pytest.mark.rule("subtask.bad")
-@pytest.mark.parametrize("notes", [None, {}, [], "x", {"subtask_request": None}, {"subtask_request": []}])
+@every_case("notes", [None, {}, [], "x", {"subtask_request": None}, {"subtask_request": []}])
 def test_a_continuation_without_a_request_is_malformed(notes: object) -> None:
     import json
 
@@ -91,7 +92,7 @@ def test_all_problems_of_a_request_are_reported_at_once() -> None:
 
 
 @pytest.mark.rule("subtask.bad")
-@pytest.mark.parametrize("arguments", [None, [], {}, {"requests": []}, {"requests": GOOD}, {"requests": [GOOD] * 65}])
+@every_case("arguments", [None, [], {}, {"requests": []}, {"requests": GOOD}, {"requests": [GOOD] * 65}])
 def test_a_call_must_hold_requests(arguments: object) -> None:
     assert fields(read_continuation(arguments))[0] in ("requests", "arguments")
     assert SUBTASK_SCHEMA["properties"]["requests"]["maxItems"] == MAX_REQUESTS

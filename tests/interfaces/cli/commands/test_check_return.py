@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.every_case import every_case
 
 CORPUS = Path(__file__).parents[3] / "corpus" / "returns"
 CASES = sorted(CORPUS.rglob("*.json"))
@@ -49,8 +50,8 @@ def run(tmp_path, capsys):
 @pytest.mark.rule("contract.parse")
 @pytest.mark.rule("contract.check")
 @pytest.mark.rule("contract.lenient")
-@pytest.mark.parametrize("mode", ["strict", "lenient"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.relative_to(CORPUS).with_suffix("")))
+@every_case("mode", ["strict", "lenient"])
+@every_case("case", CASES, ids=lambda case: str(case.relative_to(CORPUS).with_suffix("")))
 def test_every_return_of_the_corpus_is_judged_as_expected(case, mode, run):
     output = json.loads(case.read_text())
     expected = output.get(mode, output["strict"])
