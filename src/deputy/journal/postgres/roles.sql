@@ -24,21 +24,21 @@ GRANT INSERT ON deputy.inbox TO deputy_answerer;
 GRANT EXECUTE ON FUNCTION deputy.may_answer, deputy.lock_batch, deputy.beat, deputy.announce
     TO deputy_answerer;
 
--- Submitter: also place runs for workers, and cancel them. It cannot carry out or take over a run, approve or answer.
-GRANT INSERT (run, epoch, queue, placed, is_placed, placed_at) ON deputy.leases TO deputy_submitter;
-GRANT INSERT ON deputy.inbox, deputy.events, deputy.blobs, deputy.bundles, deputy.bundle_uses TO deputy_submitter;
-GRANT INSERT, UPDATE ON deputy.runs TO deputy_submitter;
+-- Submitter: also place new runs for workers, and cancel them. It cannot carry out or take over a run, approve or answer:
+-- the rules of the tables let it write nothing but the first record of a run, its snapshot, and that it got a result.
+GRANT INSERT ON deputy.inbox, deputy.events, deputy.runs, deputy.blobs, deputy.bundles, deputy.bundle_uses
+    TO deputy_submitter;
+GRANT UPDATE ON deputy.runs TO deputy_submitter;
 GRANT UPDATE (at) ON deputy.blobs, deputy.bundles TO deputy_submitter;
-GRANT DELETE ON deputy.bundle_uses TO deputy_submitter;
-GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat, deputy.announce, deputy.enqueue TO deputy_submitter;
+GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat, deputy.announce, deputy.put_placed TO deputy_submitter;
 
 -- Worker: also start runs, carry them out, take them over and remove them. It cannot approve or answer.
 GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deputy TO deputy_worker;
 REVOKE UPDATE ON deputy.inbox FROM deputy_worker;
 GRANT UPDATE (is_taken) ON deputy.inbox TO deputy_worker;
 REVOKE INSERT, UPDATE, DELETE ON deputy.schema_version FROM deputy_worker;
-GRANT EXECUTE ON FUNCTION deputy.lock_batch, deputy.beat, deputy.announce, deputy.enqueue, deputy.lost_placements
-    TO deputy_worker;
+GRANT EXECUTE ON FUNCTION deputy.may_carry_out, deputy.lock_batch, deputy.beat, deputy.announce, deputy.put_placed,
+    deputy.enqueue, deputy.lost_placements TO deputy_worker;
 DO $$
 BEGIN
     -- The queues of `deputy worker`, where there are some.

@@ -25,11 +25,50 @@ CREATE INDEX runs_by_root ON runs (root, run);
 CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL;
 CREATE INDEX runs_by_age ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
+-- A role that may not carry out runs adds only the first record of a new run, and that a result was delivered: see
+-- roles.sql. The owner of the tables may do everything.
+CREATE FUNCTION may_carry_out() RETURNS boolean LANGUAGE sql AS 'SELECT true';
+ALTER TABLE events ENABLE ROW LEVEL SECURITY;
+CREATE POLICY events_read ON events FOR SELECT USING (true);
+CREATE POLICY events_remove ON events FOR DELETE USING (true);
+CREATE POLICY events_add ON events FOR INSERT WITH CHECK (
+    has_function_privilege('deputy.may_carry_out()', 'execute') OR (seq = 1 AND key = 'requested')
+    OR (key LIKE 'delivered:%' AND NOT EXISTS (SELECT 1 FROM deputy.runs r WHERE r.run = events.run AND r.is_live)
+        AND encode(body, 'escape') ~ '^\{"v":\d+,"kind":"delivered"(,"to":"[^"\\]*")?\}$'));
+-- The same for states: that of a new tree, and of an ended run that only its delivery changes.
+CREATE FUNCTION check_state() RETURNS trigger LANGUAGE plpgsql SET search_path = deputy, pg_temp AS $$
+DECLARE
+    changed text[] := ARRAY['seq', 'last_at', 'last_clock', 'is_delivered'];
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        -- The rest of an upsert is an update.
+        IF (NEW.parent IS NULL AND NEW.root = NEW.run) OR EXISTS (SELECT 1 FROM runs WHERE run = NEW.run) THEN
+            RETURN NEW;
+        END IF;
+    -- jsonb has no zero byte.
+    ELSIF NOT OLD.is_live AND NOT NEW.is_live
+        AND (NEW.run, NEW.parent, NEW.root) IS NOT DISTINCT FROM (OLD.run, OLD.parent, OLD.root)
+        AND replace(convert_from(NEW.state, 'utf8'), '\u0000', '\u0001')::jsonb - changed
+        = replace(convert_from(OLD.state, 'utf8'), '\u0000', '\u0001')::jsonb - changed THEN
+        RETURN NEW;
+    END IF;
+    RAISE insufficient_privilege USING MESSAGE = 'this role may not carry out runs';
+END $$;
+CREATE TRIGGER runs_checked BEFORE INSERT OR UPDATE ON runs FOR EACH ROW
+    WHEN (NOT has_function_privilege('deputy.may_carry_out()', 'execute')) EXECUTE FUNCTION check_state();
+
 -- One heartbeat per process, by the clock of the database; `batch` tells after a lost COMMIT whether it happened.
+-- A process is of the login that named it first: no other login writes for it, or removes it while it is alive.
 CREATE TABLE owners (
     owner text PRIMARY KEY, beat timestamptz NOT NULL, batch bigint NOT NULL, host text NOT NULL DEFAULT '',
     version text NOT NULL DEFAULT '', labels text[] NOT NULL DEFAULT '{}', slots integer NOT NULL DEFAULT 0,
-    draining boolean NOT NULL DEFAULT false) WITH (fillfactor = 50);
+    draining boolean NOT NULL DEFAULT false, login name NOT NULL DEFAULT session_user) WITH (fillfactor = 50);
+ALTER TABLE owners ENABLE ROW LEVEL SECURITY;
+CREATE POLICY owners_read ON owners FOR SELECT USING (true);
+CREATE POLICY owners_add ON owners FOR INSERT WITH CHECK (login = session_user);
+CREATE POLICY owners_change ON owners FOR UPDATE USING (login = session_user) WITH CHECK (login = session_user);
+CREATE POLICY owners_remove ON owners FOR DELETE
+    USING (login = session_user OR beat < clock_timestamp() - interval '1 hour');
 
 -- One lease per run; the lock of its row is the fence.
 -- A run with a `queue` is carried out by workers. While it is live, exactly one of these holds: a process owns it, it
@@ -103,6 +142,20 @@ CREATE TABLE bundle_uses (
     run text NOT NULL, repository text NOT NULL, tip text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (run, repository, tip));
 CREATE INDEX bundle_uses_by_tip ON bundle_uses (repository, tip);
+-- A role that may not carry out runs stores snapshots, not branches of work.
+ALTER TABLE bundles ENABLE ROW LEVEL SECURITY;
+CREATE POLICY bundles_read ON bundles FOR SELECT USING (true);
+CREATE POLICY bundles_remove ON bundles FOR DELETE USING (true);
+CREATE POLICY bundles_add ON bundles FOR INSERT
+    WITH CHECK (branch = '' OR has_function_privilege('deputy.may_carry_out()', 'execute'));
+CREATE POLICY bundles_touch ON bundles FOR UPDATE
+    USING (branch = '' OR has_function_privilege('deputy.may_carry_out()', 'execute'));
+ALTER TABLE bundle_uses ENABLE ROW LEVEL SECURITY;
+CREATE POLICY bundle_uses_read ON bundle_uses FOR SELECT USING (true);
+CREATE POLICY bundle_uses_remove ON bundle_uses FOR DELETE USING (true);
+CREATE POLICY bundle_uses_add ON bundle_uses FOR INSERT WITH CHECK (
+    has_function_privilege('deputy.may_carry_out()', 'execute') OR NOT EXISTS (SELECT 1 FROM deputy.bundles b
+        WHERE b.repository = bundle_uses.repository AND b.tip = bundle_uses.tip AND b.branch <> ''));
 CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run text NOT NULL, body bytea NOT NULL);
 CREATE TABLE schema_version (version integer NOT NULL, oldest integer NOT NULL);
 
@@ -198,7 +251,8 @@ BEGIN
 END $$;
 
 -- New runs that wait for a worker.
-CREATE FUNCTION put_placed(names text[], queues text[]) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION put_placed(names text[], queues text[]) RETURNS void LANGUAGE sql
+    SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
     INSERT INTO leases (run, epoch, queue, placed, is_placed, placed_at)
         SELECT n.run, 0, n.queue, 1, true, clock_timestamp() FROM unnest(names, queues) AS n (run, queue);
     SELECT enqueue(n.run, 1, n.queue) FROM unnest(names, queues) AS n (run, queue);
@@ -271,13 +325,17 @@ CREATE FUNCTION lock_batch(me text, number bigint, names text[]) RETURNS boolean
     SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
 DECLARE
     done bigint;
+    of_login name;
 BEGIN
     LOCK TABLE events IN ROW EXCLUSIVE MODE;
-    SELECT batch INTO done FROM owners WHERE owner = me FOR UPDATE;
+    SELECT batch, login INTO done, of_login FROM owners WHERE owner = me FOR UPDATE;
     IF NOT FOUND THEN
         -- Waits for an earlier try of this batch that is still under way.
         INSERT INTO owners (owner, beat, batch) VALUES (me, clock_timestamp(), 0) ON CONFLICT (owner) DO NOTHING;
-        SELECT batch INTO done FROM owners WHERE owner = me FOR UPDATE;
+        SELECT batch, login INTO done, of_login FROM owners WHERE owner = me FOR UPDATE;
+    END IF;
+    IF of_login <> session_user THEN
+        RAISE insufficient_privilege USING MESSAGE = format('the process %s is of the login %s', me, of_login);
     END IF;
     PERFORM 1 FROM leases WHERE run = ANY (names) ORDER BY run FOR UPDATE;
     RETURN coalesce(done = number, false);
@@ -294,13 +352,18 @@ BEGIN
 END $$;
 
 -- The heartbeat of a process goes only with a batch of its writer: a writer that is stuck loses its leases.
-CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETURNS void LANGUAGE sql
+CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETURNS void LANGUAGE plpgsql
     SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
+BEGIN
     INSERT INTO owners (owner, beat, batch, host, version)
     VALUES (me, clock_timestamp(), number, my_host, my_version)
     ON CONFLICT (owner) DO UPDATE
         SET beat = excluded.beat, batch = excluded.batch, host = excluded.host, version = excluded.version
-$$;
+        WHERE owners.login = session_user;
+    IF NOT FOUND THEN
+        RAISE insufficient_privilege USING MESSAGE = format('the process %s is of another login', me);
+    END IF;
+END $$;
 
 -- A whole batch in one call. `status`: 1 done, 2 done before, 0 nothing was written because a lease is not held, or
 -- one of `free` is held.
@@ -345,4 +408,5 @@ BEGIN
     END IF;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION may_answer, lock_batch, beat, announce, enqueue, lost_placements FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION may_answer, may_carry_out, lock_batch, beat, announce, enqueue, put_placed, lost_placements
+    FROM PUBLIC;

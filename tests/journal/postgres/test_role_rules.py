@@ -1,0 +1,153 @@
+"""What a login with a narrow role cannot do to the runs of others, over a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.cluster import ClusterHost
+from tests.support.postgres import administer
+
+from deputy.core.events import Delivered, QuestionAnswered, Record, RunOpened, encode
+from deputy.core.request import Lineage
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver
+from deputy.journal.sql.rows import event_row
+from deputy.stores import store_roles
+from deputy.testing.runtime_suite.case_helpers import RUN, completed, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from deputy.core.outcome import Outcome
+    from deputy.engine.ports import RunContext
+
+ENDED, WAITING = RUN, "sess_9_waits"
+_PUT_EVENT = (
+    "INSERT INTO events (id, run, seq, key, at, clock, kind, body, sum) VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8)"
+)
+_COPY_RUN = (
+    "INSERT INTO runs (run, parent, root, is_live, is_settled, last_at, state, sum)"
+    " SELECT $1, $2, $3, true, false, last_at, state, sum FROM runs WHERE run = $4"
+)
+_STATE = "UPDATE runs SET state = convert_to(replace(convert_from(state, 'utf8'), $1, $2), 'utf8') WHERE run = $3"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> ClusterHost:
+    """A store with a run that has ended, and one that waits for an answer."""
+
+    async def flow(run: RunContext, _: Any) -> Outcome:
+        if run.run == WAITING:
+            await run.ask("answer", "Which?")
+        return completed(run, "done")
+
+    async def fill(made: ClusterHost) -> None:
+        async with made.start(flow) as engine:
+            await engine.submit(ENDED, opened())
+            await engine.result(ENDED)
+            await engine.submit(WAITING, RunOpened(lineage=Lineage.root(WAITING)))
+            async for record in engine.events(WAITING):
+                if record.event.kind == "question_asked":
+                    break
+
+    made = ClusterHost(tmp_path)
+    asyncio.run(fill(made))
+    with closing(PostgresSession(made.address)) as session:
+        session.run(store_roles())
+    return made
+
+
+def login(host: ClusterHost, role: str, name: str = "") -> PostgresSession:
+    """A connection of a new login with a role."""
+    user = f"{name or role}_{host.address.database}"
+    administer(f"DROP ROLE IF EXISTS {user}")
+    administer(f"CREATE ROLE {user} LOGIN IN ROLE deputy_{role}")
+    return PostgresSession(StoreAddress(host.address.url.replace("postgres@", f"{user}@")))
+
+
+@pytest.fixture
+def submitter(host: ClusterHost) -> Iterator[PostgresSession]:
+    with closing(login(host, "submitter")) as session:
+        yield session
+
+
+def row(run: str, seq: int, key: str, event: Any, kind: str = "") -> tuple[Any, ...]:
+    """The row of a record; `kind` lies about it."""
+    made = event_row(Record(run=run, seq=seq, key=key, at=1.0, clock=1.0, event=event), encode(event))
+    return (*made[:5], kind or made[5], *made[6:])
+
+
+def refused(session: PostgresSession, query: str, *values: Any) -> None:
+    with pytest.raises(driver().InsufficientPrivilegeError):
+        session.fetch(query, *values)
+
+
+@pytest.mark.rule("store.roles")
+def test_a_submitter_cannot_add_records_to_runs(host: ClusterHost, submitter: PostgresSession) -> None:
+    answer = QuestionAnswered(topic="question", body=b"true")  # type: ignore[arg-type]
+    for values in (
+        row(WAITING, 9, "answer", answer),
+        row(WAITING, 9, "delivered:1", answer, kind="delivered"),
+        row(ENDED, 9, "delivered:9", answer, kind="delivered"),
+        row(WAITING, 9, "delivered:1", Delivered(to="me")),
+    ):
+        refused(submitter, _PUT_EVENT, *values)
+    with pytest.raises(driver().UniqueViolationError):
+        submitter.fetch(_PUT_EVENT, *row(WAITING, 1, "requested", answer))
+    submitter.fetch(_PUT_EVENT, *row(ENDED, 9, "delivered:1", Delivered(to="me")))
+
+
+@pytest.mark.rule("store.roles")
+def test_a_submitter_changes_no_state_but_that_a_result_was_delivered(
+    host: ClusterHost, submitter: PostgresSession
+) -> None:
+    refused(submitter, _STATE, '"label":"root"', '"label":"x"', WAITING)
+    refused(submitter, _STATE, '"label":"root"', '"label":"x"', ENDED)
+    refused(submitter, "UPDATE runs SET is_live = true WHERE run = $1", ENDED)
+    refused(submitter, "UPDATE runs SET parent = $1 WHERE run = $2", WAITING, ENDED)
+    refused(submitter, _COPY_RUN, "sess_2_child", WAITING, WAITING, ENDED)
+    submitter.fetch(_STATE, '"seq":', '"is_delivered":true,"seq":', ENDED)
+    submitter.fetch(_COPY_RUN, "sess_2_own", None, "sess_2_own", ENDED)
+
+
+@pytest.mark.rule("store.roles")
+def test_a_submitter_stores_snapshots_and_no_work(host: ClusterHost, submitter: PostgresSession) -> None:
+    put = "INSERT INTO bundles (repository, tip, branch, parts, body) VALUES ('r', $1, $2, '{}', '')"
+    use = "INSERT INTO bundle_uses (run, repository, tip) VALUES ($1, 'r', $2)"
+    host.execute(put, "theirs", "deputy/x")
+    host.execute(use, ENDED, "theirs")
+    refused(submitter, put, "t2", "deputy/x")
+    refused(submitter, use, WAITING, "theirs")
+    refused(submitter, "DELETE FROM bundle_uses")
+    assert submitter.fetch("UPDATE bundles SET at = clock_timestamp() RETURNING 1") == []
+    submitter.fetch(put, "t2", "")
+    submitter.fetch(use, "sess_2_own", "t2")
+
+
+@pytest.mark.rule("store.roles")
+def test_a_submitter_places_only_new_runs(host: ClusterHost, submitter: PostgresSession) -> None:
+    refused(submitter, "SELECT enqueue($1, 9, 'deputy')", WAITING)
+    refused(submitter, "SELECT place(ARRAY[$1])", WAITING)
+    refused(submitter, "INSERT INTO leases (run, epoch) VALUES ('sess_2_x', 1)")
+    with pytest.raises(driver().UniqueViolationError):
+        submitter.fetch("SELECT put_placed(ARRAY[$1], ARRAY['deputy'])", WAITING)
+    submitter.fetch("SELECT put_placed(ARRAY['sess_2_own'], ARRAY['deputy'])")
+
+
+@pytest.mark.rule("store.roles")
+@pytest.mark.parametrize("role", ["answerer", "submitter", "worker"])
+def test_a_login_cannot_act_for_the_process_of_another(host: ClusterHost, role: str) -> None:
+    with closing(login(host, "worker", "first")) as first, closing(login(host, role, "second")) as second:
+        first.fetch("SELECT lock_batch('one', 1, '{}')")
+        first.fetch("SELECT beat('one', 1, 'host', '1')")
+        refused(second, "SELECT beat('one', 2, 'host', '1')")
+        refused(second, "SELECT lock_batch('one', 2, '{}')")
+        second.fetch("SELECT beat('two', 1, 'host', '1')")
+        if role == "worker":
+            assert second.fetch("UPDATE owners SET draining = true WHERE owner = 'one' RETURNING 1") == []
+            assert second.fetch("DELETE FROM owners WHERE owner = 'one' RETURNING 1") == []
+            refused(second, "UPDATE owners SET login = 'first' WHERE owner = 'two'")
+        assert first.fetch("SELECT batch FROM owners WHERE owner = 'one'") == [(1,)]
