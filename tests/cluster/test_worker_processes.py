@@ -20,6 +20,7 @@ from tests.support.postgres import fresh_database, queue_database
 from deputy import Deputy
 from deputy.core.model_script import ModelScript, ScriptedConversation, ScriptedTurn
 from deputy.core.queue_names import no_worker
+from deputy.interfaces.web.board import FIELDS, Board
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.store_address import StoreAddress
 from deputy.testing import ProviderServer
@@ -105,6 +106,11 @@ def test_a_run_that_no_worker_serves_says_so_and_waits_for_one(house: WorkerHous
         assert "deputy worker --labels gpu" in listed.stderr
         (entry,) = json.loads(house.run("ps", "--json").stdout)["delegations"]
         assert (entry["status"], entry["queue"], entry["worker"]) == ("queued", "deputy.gpu", None)
+        with house.queries() as queries:
+            (row,) = json.loads(b"{" + Board(queries, "page").whole() + b"}")["runs"]
+        shown = dict(zip(FIELDS, row, strict=True))
+        assert (shown["status"], shown["flags"]) == ("queued", [])
+        assert shown["reason"] == no_worker("deputy.gpu")
         # A worker without the label leaves it alone.
         house.worker("--labels", "eu")
         house.worker("--labels", "gpu")

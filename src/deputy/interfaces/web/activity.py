@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import MsgspecError, json
@@ -123,11 +124,18 @@ class Activity:
             return 0.0
         return self._costs[-1][1] - self._costs[0][1]
 
-    def flags(self, state: State, now: float, *, is_late: bool, has_live_children: bool) -> list[str]:
-        """What a person should look at, of a live run with a process."""
+    def next_change(self, state: State, now: float, late_at: float) -> float:
+        """When the rate or a flag may change without another event; `late_at` is the deadline by the wall clock."""
+        times = [self.last_at(state) + SILENT_SECONDS, late_at]
+        if len(self._costs) > 1:
+            times += (self._costs[1][0] + _MINUTE, self._costs[-1][0] + _MINUTE)
+        return min((at for at in times if at >= now), default=inf)
+
+    def flags(self, state: State, now: float, *, is_late: bool, is_idle: bool) -> list[str]:
+        """What a person should look at, of a live run; an idle one may be silent."""
         is_silent = state.status != "waiting" and now - self.last_at(state) > SILENT_SECONDS
         found = {
-            "silent": is_silent and not has_live_children,
+            "silent": is_silent and not is_idle,
             "loop": self.is_loop,
             "hot": self.rate(now) >= HOT_DOLLARS,
             "retrying": self.is_retrying,

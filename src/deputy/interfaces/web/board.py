@@ -12,10 +12,9 @@ from msgspec import json
 from deputy.core.events import Record
 from deputy.core.visible_text import visible_json
 from deputy.engine.ports.queries import Cursor
-from deputy.engine.recover import RunStatus, seconds_late, shown_status
 from deputy.interfaces.cli.console import expire_overdue
-from deputy.interfaces.web.activity import Activity, Doing
 from deputy.interfaces.web.record_lines import record_head
+from deputy.interfaces.web.row_marks import RowMarks
 from deputy.interfaces.web.waiting import open_questions, question_json
 from deputy.processes.outgoing import outgoing_json, process_redactor
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from deputy.core.state import State
     from deputy.engine.ports.queries import Changes, ProgressEvent, Queries
+    from deputy.interfaces.web.activity import Activity, Doing
 
 ENDED = 200
 """Ended runs that the board shows; their trees are always whole."""
@@ -83,14 +83,6 @@ class Frame(NamedTuple):
     """The position after this frame."""
 
 
-class _Marks(NamedTuple):
-    """What of a row changes without a record."""
-
-    status: str
-    flags: list[str]
-    rate: float
-
-
 class Position(NamedTuple):
     """Where a reader of the stream is: a cursor of the journal, and a look of one server."""
 
@@ -131,16 +123,13 @@ class Board:
         queries = self.queries
         self._cursor = queries.cursor()
         self._states: dict[str, State] = {}
-        self._activities: dict[str, Activity] = {}
-        self._orphaned: set[str] = set()
+        self._marks = RowMarks()
         self._rows: dict[str, bytes] = {}
-        self._marks: dict[str, _Marks] = {}
         self._texts: dict[str, tuple[tuple[str, ...], list[str]]] = {}
         self._versions: dict[str, int] = {}
         self._doing: dict[str, Doing] = {}
         self._doing_versions: dict[str, int] = {}
         self._waiting: dict[tuple[str, str], bytes] = {}
-        self._live_children: dict[str, int] = {}
         self._measure()
         found = {state.run: state for state in (*queries.live(), *queries.blocked(), *queries.ended(ENDED))}
         roots = {_root(state) for state in found.values()}
@@ -148,7 +137,7 @@ class Board:
         for state in sorted(found.values(), key=_age):
             self._put(state)
         self._read_progress()
-        self._check_holders()
+        self._marks.check_holders(queries, self._states)
         self._encode(self._states)
         self._question(self._states)
 
@@ -166,6 +155,7 @@ class Board:
         self._now = time.time()
         # Deadlines and progress are by the journal's clock.
         self._offset = self._now - self.queries.now()
+        self._marks.set_clock(self._now, self._offset)
 
     # --- what is read -------------------------------------------------------------------------------------------------
 
@@ -264,8 +254,8 @@ class Board:
         asked = dict(changed)
         if tick is not None:
             self._tick_at = tick + TICK_SECONDS
-            self._check_holders()
-            changed |= dict.fromkeys(self._marked_anew())
+            self._marks.check_holders(self.queries, self._states)
+            changed |= dict.fromkeys(self._marks.changed(self._states))
             asked |= {run: None for run, _ in self._waiting}
         before = dict(self._waiting)
         self._question(asked)
@@ -280,13 +270,7 @@ class Board:
     def _put(self, state: State) -> None:
         before = self._states.get(state.run)
         self._states[state.run] = state
-        self._orphaned.discard(state.run)
-        if state.parent is not None:
-            step = state.is_live - (before is not None and before.is_live)
-            self._live_children[state.parent] = self._live_children.get(state.parent, 0) + step
-        if state.is_live:
-            self._activities.setdefault(state.run, Activity()).spent(state.usage.cost, self._now)
-        elif self._activities.pop(state.run, None) is not None:
+        if self._marks.put(before, state):
             self._doing.pop(state.run, None)
             self._doing_versions.pop(state.run, None)
 
@@ -294,7 +278,7 @@ class Board:
         """Take progress events; text of watched runs becomes frames."""
         touched: dict[str, Activity] = {}
         for one in events:
-            activity = self._activities.get(one.run)
+            activity = self._marks.activities.get(one.run)
             if activity is None:
                 continue
             progress = activity.add(one.body, round(one.at + self._offset, 3))
@@ -305,6 +289,7 @@ class Board:
                 frames.append(self._frame("text", visible_json(text), one.run))
         changed: dict[str, Doing] = {}
         for run, activity in touched.items():
+            self._marks.touch(run)
             doing = activity.doing(self._redactor)
             if doing is not None and self._doing.get(run) != doing:
                 self._doing[run] = changed[run] = doing
@@ -321,30 +306,7 @@ class Board:
                 frames.append(self._frame("records", outgoing_json({"run": run, "heads": heads}), run))
         return frames
 
-    def _check_holders(self) -> None:
-        """Find the live runs without a process: its death writes no record."""
-        holders = self.queries.holders()
-        live = [run for run, state in self._states.items() if state.is_live]
-        lost = {run for run in live if run not in holders or holders[run].is_orphaned}
-        for run in lost - self._orphaned:
-            # A run that ended since it was read has no holder, and is no orphan.
-            state = self.queries.state(run)
-            if state is not None and state.seq == self._states[run].seq:
-                self._orphaned.add(run)
-        self._orphaned &= lost
-
     # --- rows ---------------------------------------------------------------------------------------------------------
-
-    def _marked_anew(self) -> list[str]:
-        """The live runs whose status, flags or rate have changed without a record."""
-        live = (state for state in self._states.values() if state.is_live)
-        return [state.run for state in live if self._marks_of(state) != self._marks.get(state.run)]
-
-    def _marks_of(self, state: State) -> _Marks:
-        status = shown_status(RunStatus(state=state, is_orphaned=state.run in self._orphaned))
-        activity = self._activities.get(state.run)
-        rate = 0.0 if activity is None else round(activity.rate(self._now), 4)
-        return _Marks(status, self._flags(state, status, activity), rate)
 
     def _texts_of(self, state: State) -> list[str]:
         """The texts of a row without secrets; redacted again only when they change."""
@@ -370,7 +332,7 @@ class Board:
 
     def _row(self, state: State) -> list[Any]:
         lineage, usage, counts = state.lineage, state.usage, state.counts
-        marks = self._marks[state.run] = self._marks_of(state)
+        marks = self._marks.of(state)
         label, agent, command, model, reason = self._texts_of(state)
         deadline = None if lineage is None or lineage.deadline is None else lineage.deadline + lineage.drift
         return [
@@ -400,21 +362,12 @@ class Board:
             counts.tool_calls,
             counts.notes,
             counts.retries,
-            reason,
+            reason or marks.reason,
             marks.flags,
             marks.rate,
             state.seq,
             state.round,
         ]
-
-    def _flags(self, state: State, status: str, activity: Activity | None) -> list[str]:
-        if status == "interrupted":
-            return ["interrupted"]
-        if activity is None or not state.is_live:
-            return []
-        is_late = seconds_late(state, self._now - self._offset) > 0
-        has_children = self._live_children.get(state.run, 0) > 0
-        return activity.flags(state, self._now, is_late=is_late, has_live_children=has_children)
 
     def _question(self, runs: Iterable[str]) -> None:
         """Find the open questions of these runs."""
@@ -474,8 +427,9 @@ class Board:
         dropped: list[str] = []
         for state in ended[: len(self._states) - MOST_ROWS]:
             dropped.append(state.run)
-            for held in (self._states, self._rows, self._versions, self._marks, self._texts):
+            for held in (self._states, self._rows, self._versions, self._texts):
                 held.pop(state.run, None)
+            self._marks.forget(state.run)
         return [self._frame("gone", json.encode({"runs": dropped}))] if dropped else []
 
 

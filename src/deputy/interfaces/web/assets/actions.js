@@ -1,7 +1,7 @@
 // What a person does: cancel, resume, start again, export, answer and approve; and what the page says about it.
 
 import {clock, counted, duration, exact, h, put, setText} from './dom.js';
-import {ApiError, blob, nameOf, post, store} from './store.js';
+import {ApiError, blob, isLive, nameOf, post, store} from './store.js';
 import {diffLines, isDiff} from './texts.js';
 
 let region;
@@ -77,7 +77,7 @@ function below(id) {
 /** Cancel runs and everything below them, after a question that names the count. */
 export async function cancelRuns(ids) {
   const all = new Set(ids.flatMap(below));
-  const live = [...all].filter((id) => ['running', 'waiting', 'interrupted', 'blocked'].includes(store.rows.get(id)?.status));
+  const live = [...all].filter((id) => store.rows.has(id) && (isLive(store.rows.get(id)) || store.rows.get(id).status === 'blocked'));
   if (!live.length) { say('Nothing to cancel: it has ended.'); return false; }
   const name = ids.length === 1 ? `“${nameOf(store.rows.get(ids[0]))}”` : counted(ids.length, 'run');
   const rest = live.length > ids.length ? ` This stops ${counted(live.length, 'run')}.` : '';

@@ -439,7 +439,7 @@ export class BoardView {
     const ids = this.targets();
     const asked = ids.length === 1 && store.questions().find((one) => one.run === ids[0]);
     if (asked) { this.go(`/waiting#${encodeURIComponent(`${asked.run} ${asked.key}`)}`); return; }
-    const ready = ids.filter((id) => store.rows.get(id)?.status !== 'running');
+    const ready = ids.filter((id) => !['running', 'queued'].includes(store.rows.get(id)?.status));
     if (!ready.length) { say('A running run needs no resume.'); return; }
     if (ready.length > 1 && !(await ask(`Resume ${counted(ready.length, 'run')}?`, 'Resume'))) return;
     resumeRuns(ready);
@@ -449,6 +449,7 @@ export class BoardView {
 function doingText(row, doing) {
   if (ENDED.has(row.status)) return row.reason && row.status !== 'completed' ? row.reason.replaceAll('_', ' ') : '';
   if (row.status === 'waiting' || row.status === 'blocked') return 'waits for you';
+  if (row.status === 'queued') return row.reason;
   if (row.status === 'interrupted') return 'its process ended; resume continues it';
   return doing && doing[0] !== 'waiting' ? doing[1] : '';
 }

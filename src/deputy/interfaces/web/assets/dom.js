@@ -122,7 +122,7 @@ export const counted = (number, noun) => `${number.toLocaleString('en')} ${noun}
 
 /** The mark of a status. */
 export const MARKS = {
-  running: '●', waiting: '◆', blocked: '◆', completed: '✓', partial: '◐', failed: '✕', cancelled: '⊘', rejected: '⊘',
+  running: '●', queued: '○', waiting: '◆', blocked: '◆', completed: '✓', partial: '◐', failed: '✕', cancelled: '⊘', rejected: '⊘',
   interrupted: '⚠',
 };
 

@@ -174,7 +174,7 @@ export class Stream {
 
 // --- runs --------------------------------------------------------------------------------------------------------------
 
-const LIVE = new Set(['running', 'waiting', 'interrupted']);
+const LIVE = new Set(['running', 'queued', 'waiting', 'interrupted']);
 
 export const isLive = (row) => LIVE.has(row.status);
 /** How long a run has worked. */
