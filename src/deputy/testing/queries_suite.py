@@ -231,6 +231,27 @@ async def follow_is_paged_and_returns_records_before_progress(store: Store) -> N
             assert queries.follow(cursor, 3).is_empty
 
 
+async def the_recent_progress_is_the_latest_of_all_runs(store: Store) -> None:
+    """Events of all runs in the order of the journal; a limit leaves out the oldest, of any run."""
+    async with store.write() as journal:
+        root, child = await _family(journal)
+        with store.read() as queries:
+            begun = queries.cursor()
+            assert queries.recent_progress(5) == []
+            for run, lease, first in ((ROOT, root, 0), (CHILD, child, 3)):
+                for number in range(first, first + 3):
+                    journal.show_progress(run, _tool_call(number))
+                await journal.release(lease)
+            shown = queries.follow(begun).progress
+            assert [one.body for one in shown] == [_tool_call(number) for number in range(6)]
+            for limit in (0, 1, 3, 6, 100):
+                assert queries.recent_progress(limit) == list(shown[len(shown) - limit :] if limit < 6 else shown), (
+                    limit
+                )
+            for run in (ROOT, CHILD):
+                assert [one for one in queries.recent_progress(100) if one.run == run] == queries.progress(run)
+
+
 async def a_removal_voids_every_cursor(store: Store) -> None:
     """After a removal positions are used again, so a follower must read everything again."""
     async with store.write() as journal:
@@ -304,6 +325,7 @@ CASES: tuple[Case, ...] = (
     records_are_paged_by_seq,
     follow_returns_all_that_changed_since_a_cursor,
     follow_is_paged_and_returns_records_before_progress,
+    the_recent_progress_is_the_latest_of_all_runs,
     a_removal_voids_every_cursor,
     the_holder_of_a_run_is_seen_to_be_gone,
     untaken_messages_are_listed,
