@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store bench-store bench-cluster bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
+.PHONY: help test-cluster test-store test-backends bench-store bench-cluster bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -156,6 +156,9 @@ test-store: $(READY)  ## the whole conformance suite on Postgres, which the test
 
 test-cluster: $(READY)  ## the whole conformance suite on workers, and all tests of workers
 	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/cluster
+
+test-backends: $(READY)  ## every case of the whole flow on every backend
+	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/backends
 
 bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespan and CPU per turn; BENCH="--children 200"
 	@PYTHONPATH=. $(BIN)/python bench/store.py $(BENCH)

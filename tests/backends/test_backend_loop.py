@@ -125,6 +125,16 @@ CASES = (
         events=("started", "completed"),
     ),
 )
+PLAYED = [
+    (case, backend)
+    for row, case in enumerate(CASES)
+    for column, backend in enumerate(MODELS)
+    if backend == "native" or (row + column) % 3 == 0 or os.environ.get("DEPUTY_SUITE") == "all"
+]
+"""Every case on our own loop and on at least three other backends; `make test-backends` plays all pairs.
+
+What a backend makes of every script is proved beneath the flow, by `test_backend_suite.py`.
+"""
 
 
 @pytest.fixture
@@ -187,8 +197,7 @@ async def carried_out(case, backend, place):
 
 @pytest.mark.rule("cli")
 @pytest.mark.rule("ladder")
-@pytest.mark.parametrize("backend", MODELS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "backend"), PLAYED, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_the_same_script_comes_to_the_same_outcome(case, backend, place, monkeypatch):
     with playing(backend, case, place, monkeypatch):
         outcome, events, checks = asyncio.run(carried_out(case, backend, place))

@@ -22,7 +22,7 @@ from deputy.journal.registry import list_runs
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.testing import ModelScript, ProviderServer, ScriptedConversation
 
-MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "2"))
+MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "1"))
 """How many moments are tried of each shape; `make kill` tries 50."""
 PARENT = "You work for a person"
 DEPTH, FAN, QUORUM = 10, 64, 60
