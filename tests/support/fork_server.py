@@ -41,6 +41,7 @@ WARM_UP = (
     "ps --all",
     "ps --all --json",
 )
+_SUSPECT = "Authorization: Bearer made-up, password=made-up\n"
 _SIZE = struct.Struct("I")
 _STATUS = struct.Struct("i")
 
@@ -251,8 +252,11 @@ def main() -> NoReturn:
 
 def _warm_up() -> None:
     """Run a few commands in this process: the patterns and decoders that each would compile are then there for all."""
+    from deputy.core.redaction import Redactor
     from deputy.interfaces.cli import deputy
 
+    # Of a text that long, redaction compiles the patterns of all triggers.
+    Redactor().redact(_SUSPECT * 2000)
     with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
         kept = dict(os.environ)
         os.environ.clear()
