@@ -194,7 +194,7 @@ def test_a_model_that_fails_is_followed_by_the_next_of_its_chain(house: House, p
     assert isinstance(outcome, Completed)
     assert (outcome.backend, outcome.report) == ("native", "From the next.")
     assert [one.taken for one in outcome.fallbacks] == ["sonnet-4.5-thinking on native"]
-    assert outcome.fallbacks[0].reason.endswith("no such model."), outcome.fallbacks
+    assert outcome.fallbacks[0].reason.endswith("no such model (HTTP 404)."), outcome.fallbacks
     assert outcome.model == NEXT
 
 

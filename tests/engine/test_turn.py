@@ -108,6 +108,13 @@ def test_watchers_see_that_a_silent_model_is_at_work_and_not_the_tool_call_befor
     assert [one.event for one in seen] == shown
 
 
+@pytest.mark.parametrize(("seconds", "shown"), [(5.0, ["retry"]), (7.0, ["retry", "thinking"])])
+def test_a_retry_stays_visible_while_its_wait_lasts(seconds, shown):
+    seen: list[Progress] = []
+    called(Breaking(RetryNotice(attempt=1, of=5, seconds=6, code="OVERLOADED", message="busy")), seen, seconds=seconds)
+    assert [one.event for one in seen] == shown
+
+
 @pytest.mark.rule("handin.first")
 @pytest.mark.parametrize(
     ("events", "kept"),

@@ -106,7 +106,7 @@ def test_a_model_without_tools_fails_at_once_with_a_remedy_and_without_retry_or_
         assert len(server.asked) == 1
     [error] = outcome.errors
     assert (outcome.status, error.code, error.recoverable) == ("failed", "TOOLS_UNSUPPORTED", False)
-    assert error.message == f"ollama:gemma3:4b: {message}"
+    assert error.message == f"ollama:gemma3:4b: {message} (HTTP 400)"
     assert "ollama show" in error.recommendation
     assert outcome.fallbacks == ()
 

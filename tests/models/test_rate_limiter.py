@@ -332,6 +332,21 @@ def test_what_may_help_is_tried_again_with_growing_waits():
     assert [event.code for event in events if isinstance(event, RetryNotice)] == ["STREAM_CUT"] * 3
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ServerFailed("internal error", model="m", status=500), "m: internal error (HTTP 500, 3 attempts)"),
+        (StreamCut("cut", model="m"), "m: cut (3 attempts)"),
+        (BadKey("no", model="m", status=401), "m: no (HTTP 401)"),
+    ],
+)
+def test_the_error_after_the_last_attempt_names_the_status_and_the_attempts(error, message):
+    _, model = retried(lambda _: error, attempts=3)
+    with pytest.raises(type(error)) as failed:
+        run_in_virtual_time(turn(model))
+    assert failed.value.as_value().message == message
+
+
 @pytest.mark.parametrize("error", [BadKey("no"), ContextExhausted("full"), ServerFailed("x", retryable=False)])
 def test_what_cannot_help_is_not_tried_again(error):
     moody, model = retried(lambda _: error)

@@ -55,9 +55,14 @@ class ModelError(DeputyError):
         self.retryable = CATALOG[self.code].recoverable if retryable is None else retryable
         self.used: TokenUsage | None = None
         self.text = ""
+        self.attempts = 1
+        """How many requests were sent, with retries."""
 
     def __str__(self) -> str:
-        return f"{self.model}: {self.message}" if self.model else self.message
+        facts = [f"HTTP {self.status}"] if self.status else []
+        facts += [f"{self.attempts} attempts"] if self.attempts > 1 else []
+        message = f"{self.message} ({', '.join(facts)})" if facts else self.message
+        return f"{self.model}: {message}" if self.model else message
 
     def as_value(self) -> Error:
         """The error as a value for an outcome."""

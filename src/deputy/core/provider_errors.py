@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_LIMIT: Final = 2000
+_NO_MESSAGE: Final = "the provider gave no message"
 _NUMBER: Final = re.compile("[0-9][0-9,_]*")
 _DURATION: Final = re.compile("([0-9.]+)(ms|[hms])")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -30,7 +31,7 @@ def provider_error(
     body: bytes | msgspec.Raw, *, status: int | None, headers: Mapping[str, str] | None = None, now: float = 0.0
 ) -> errors.ModelError:
     """The typed error for a provider's answer; `status` is None inside a stream, `now` resolves a Retry-After date."""
-    text = _read(bytes(body), status)
+    text = _read(bytes(body))
     headers = headers or {}
     status = status if status is not None and status >= 300 else text.status
     if (remedy := _tools_remedy(text.message.lower())) is not None:
@@ -91,11 +92,11 @@ def window_in_message(message: str) -> int | None:
 # --- shapes of bodies -------------------------------------------------------------------------------------------------
 
 
-def _read(body: bytes, status: int | None) -> _ParsedError:
+def _read(body: bytes) -> _ParsedError:
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _ParsedError(_plain(body, status), frozenset(), None, None)
+        return _ParsedError(_plain(body), frozenset(), None, None)
     fields = as_object(as_list(value)[0] if as_list(value) else value) or {}
     inner = fields.get("error")
     fields = {"message": inner, **fields} if isinstance(inner, str) else as_object(inner) or fields
@@ -105,7 +106,7 @@ def _read(body: bytes, status: int | None) -> _ParsedError:
     text = message if isinstance(message, str) else msgspec.json.encode(message or value).decode()
     reasons = [str(detail.get("reason")) for detail in _details(fields)]
     return _ParsedError(
-        _short(text) or f"the provider answered with status {status}",
+        _short(text) or _NO_MESSAGE,
         frozenset(str(code).lower() for code in [*codes, *reasons] if code is not None),
         number,
         next((seconds for detail in _details(fields) if (seconds := _duration(detail.get("retryDelay")))), None),
@@ -126,13 +127,11 @@ def _details(fields: dict[str, Any]) -> list[dict[str, Any]]:
     return [detail for item in as_list(fields.get("details")) if (detail := as_object(item)) is not None]
 
 
-def _plain(body: bytes, status: int | None) -> str:
-    """The message of a body that is not JSON: its first line, or only the status for an HTML page."""
+def _plain(body: bytes) -> str:
+    """The message of a body that is not JSON: its first line; an HTML page has none."""
     text = body[:MESSAGE_LIMIT].decode("utf-8", "replace").strip()
     if not text or text.startswith("<"):
-        return (
-            f"the provider answered with status {status} and no message" if status else "the provider gave no message"
-        )
+        return _NO_MESSAGE
     return _short(text.splitlines()[0])
 
 

@@ -65,7 +65,6 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
     if isinstance(hold, Shortfall):
         return ModelCallEnded(model=agent.model.name, error=out_of_budget(hold), budgets=ledger.uses(hold))
     text = _TurnProgress(turn)
-    silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, text.show_silence)
     try:
         stream = agent.model.stream(turn.conversation, turn.toolset, turn.settings)
         async with agent.timer.timeout(turn.seconds), aclosing(stream):
@@ -82,7 +81,7 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
         text.charge_unreported()
         raise StepCancelled(text.interrupted()) from stopped
     finally:
-        silent.cancel()
+        text.end_silence()
         await ledger.commit(hold, amount(text.usage))
     return text.ended()
 
@@ -108,6 +107,7 @@ class _TurnProgress:
         """Bytes of thinking received."""
         self._window: int | None = None
         self.error: Error | None = None
+        self._silence = self._show_silence_after(SILENT_SECONDS)
 
     def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> bool:
         """Fold the next event; True if the model writes the same text again and again."""
@@ -131,6 +131,9 @@ class _TurnProgress:
                 self._words.clear()
                 self._loop = LoopWatch()
                 self._agent.emit(retry_progress(label, event))
+                # The retry stays visible while its wait lasts.
+                self.end_silence()
+                self._silence = self._show_silence_after(event.seconds + SILENT_SECONDS)
             case Stop():
                 # Flush the text that the redactor held back, without trailing whitespace.
                 self._show(self._shown.flush().rstrip())
@@ -165,10 +168,17 @@ class _TurnProgress:
         if text:
             self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
 
-    def show_silence(self) -> None:
+    def _show_silence_after(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._show_silence)
+
+    def _show_silence(self) -> None:
         """Show that the model is at work: without text the last tool call would seem to run still."""
         if not self._received:
             self._show_thinking(0)
+
+    def end_silence(self) -> None:
+        """The turn has ended, or waits for a retry."""
+        self._silence.cancel()
 
     def _show_thinking(self, size: int) -> None:
         """Show how much the model has thought, never what."""

@@ -82,7 +82,7 @@ class RetryingModel:
                 self._limiter.succeeded()
                 return
             except ModelError as error:
-                failure = error
+                failure, error.attempts = error, attempt
                 if settings.output is not None and _is_schema_refused(error):
                     # Remembered for later turns of this process.
                     self._takes_schemas, settings, is_throttle = False, _without_schema(settings), False
