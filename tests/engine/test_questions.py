@@ -148,30 +148,3 @@ def test_an_approval_that_was_asked_for_is_given_later(house: House):
 
     [result] = asyncio.run(approve_later())
     assert isinstance(result.outcome, Completed), result
-
-
-@pytest.mark.rule("escalate")
-def test_what_a_run_waits_for_is_reported_once_however_often_it_is_resumed(house: House):
-    from types import SimpleNamespace
-
-    from deputy.core.progress import Progress
-
-    async def tell():
-        async with house.open() as runtime:
-            run = SimpleNamespace(run="sess_1_aaaaaa", emit=lambda _: None)
-            for event, content in (
-                ("waiting", "a"),
-                ("waiting", "a"),
-                ("text", "x"),
-                ("waiting", "a"),
-                ("waiting", "b"),
-            ):
-                runtime.services.emit(run, Progress(event=event, label="scout", content=content))
-
-    asyncio.run(tell())
-    assert [(one.event, one.content) for one in house.seen] == [
-        ("waiting", "a"),
-        ("text", "x"),
-        ("waiting", "a"),
-        ("waiting", "b"),
-    ]

@@ -20,6 +20,7 @@ from deputy.engine.agent_context import ToolCatalog
 from deputy.engine.budget import LocalBudgets, amount
 from deputy.engine.paced_progress import PacedProgress
 from deputy.engine.ports.budgets import BudgetOpening, RunSpending, Spawn
+from deputy.engine.shown_events import ShownEvents
 from deputy.engine.timeouts import SharedTimer
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ class Services:
         """By run, the round that watchers know of."""
         self._paced: dict[str, PacedProgress] = {}
         """The progress of active runs."""
-        self._waiting: dict[str, str] = {}
-        """By run, the last question shown to watchers: a resumed run may wait for the same answer again."""
+        self._shown: dict[str, ShownEvents] = {}
+        """By run, what watchers have seen: a suspended run that goes on does not show it again."""
 
     def always_allowed(self, run: str, round_number: int) -> set[str]:
         """The tools of a run that a person has always allowed in this round; suspending the run keeps them."""
@@ -146,13 +147,9 @@ class Services:
         return window if find is None else await run.value(f"window:{name}", int | None, find, step="window")
 
     def emit(self, run: RunContext, progress: Progress) -> None:
-        """Show progress of a run to all watchers; the same question only once."""
-        if progress.event == "waiting":
-            if self._waiting.get(run.run) == (progress.content or ""):
-                return
-            self._waiting[run.run] = progress.content or ""
-        elif self._waiting:
-            self._waiting.pop(run.run, None)
+        """Show progress of a run to all watchers; a replay shows nothing again."""
+        if not self._shown.setdefault(run.run, ShownEvents()).is_new(run, progress):
+            return
         paced = self._paced.get(run.run)
         if paced is None:
             paced = self._paced[run.run] = PacedProgress(partial(self._show, run))
@@ -304,7 +301,7 @@ class Services:
         """Remove a run's ledger and those of its stopped descendants."""
         self.budgets.drop(run)
         self._aside.discard(run)
-        self._waiting.pop(run, None)
+        self._shown.pop(run, None)
         self._drop_tree(run)
 
     # --- watchers -----------------------------------------------------------------------------------------------------

@@ -70,8 +70,16 @@ def tool_key(turn: int, index: int) -> str:
 
 async def _use_tool(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> ToolCallResult:
     shown = Progress(event="tool_call", label=agent.label, tool=call.name, args=_shown(call, agent))
+    problem = _problem(agent, call)
+    approved = None if problem else await _approved(run, agent, key, call)
+    # A call that a person approves is shown when it runs, and the question before.
     agent.emit(shown)
-    used = await _used(run, agent, key, call)
+    if call.malformed is not None:
+        used = ToolCallResult(_refusal(call, problem))
+    elif approved is None:
+        used = _read(await run.record(key, _ended(_refusal(call, problem or _REFUSED))))
+    else:
+        used = await _used(run, agent, key, call, approved)
     if used.result.is_error:
         reason = used.reason or unwrap_untrusted(used.result.content)
         reason = shown_head(reason, ARGUMENTS_LENGTH, agent.redactor)
@@ -79,17 +87,22 @@ async def _use_tool(run: RunContext, agent: AgentContext, key: str, call: ToolCa
     return used
 
 
-async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> ToolCallResult:
+def _problem(agent: AgentContext, call: ToolCall) -> str:
+    """Why a call can never run; a person is not asked about it."""
     if call.malformed is not None:
-        return ToolCallResult(_refusal(call, _MALFORMED))
+        return _MALFORMED
+    if call.name in agent.flow_tools:
+        return ""
+    if masked := _masked_key(agent, call):
+        return _MASKED.format(name=masked)
+    tool = agent.tools.find(call.name)
+    if tool is None or not tool.traits.needs_approval or not isinstance(tool, PreviewedTool):
+        return ""
+    return tool.refusal(with_defaults(call) if agent.is_compact else call.arguments)
+
+
+async def _used(run: RunContext, agent: AgentContext, key: str, call: ToolCall, approved: Preview) -> ToolCallResult:
     flow_tool = agent.flow_tools.get(call.name)
-    if flow_tool is None and (masked := _masked_key(agent, call)):
-        return _read(await run.record(key, _ended(_refusal(call, _MASKED.format(name=masked)))))
-    if flow_tool is None and (refusal := _impossible(agent, call)):
-        return _read(await run.record(key, _ended(_refusal(call, refusal))))
-    approved = _UNASKED if flow_tool is not None else await _approved(run, agent, key, call)
-    if approved is None:
-        return _read(await run.record(key, _ended(_refusal(call, _REFUSED))))
     if flow_tool is not None:
         output = await flow_tool.run(call, key, run, agent)
         # Errors of flow tools are our own text, not untrusted data.
@@ -137,17 +150,9 @@ async def call_tool(agent: AgentContext, call: ToolCall, context: ToolContext, s
 _UNASKED = Preview(parts=())
 
 
-def _impossible(agent: AgentContext, call: ToolCall) -> str:
-    """Why a call that a person would approve can never run; a person is not asked about it."""
-    tool = agent.tools.find(call.name)
-    if tool is None or not tool.traits.needs_approval or not isinstance(tool, PreviewedTool):
-        return ""
-    return tool.refusal(with_defaults(call) if agent.is_compact else call.arguments)
-
-
 async def _approved(run: RunContext, agent: AgentContext, key: str, call: ToolCall) -> Preview | None:
     """The approved preview of a call, empty if no approval is needed; None if the call is refused."""
-    tool = agent.tools.find(call.name)
+    tool = None if call.name in agent.flow_tools else agent.tools.find(call.name)
     if tool is None or not tool.traits.needs_approval or call.name in agent.without_asking:
         return _UNASKED
     name, begun = f"{key}:approval", f"{key}{BEGUN}"

@@ -109,7 +109,7 @@ class LinesView(View):
         if row is None or progress.event in ("text", "thinking", "tokens"):
             return
         if progress.event == "tool_call" and progress.tool in _HANDS_ON:
-            # A run that was suspended emits its call again when it resumes.
+            # A run that goes on in another process emits its call again.
             if self._handed_on.get(row.session_id) == row.activity:
                 return
             self._handed_on[row.session_id] = row.activity
@@ -289,7 +289,7 @@ class ParentView(View):
                 return
 
     def _aside(self, text: str) -> None:
-        # A call that needed approval is emitted again when it runs.
+        # A run that goes on in another process emits its call again.
         if text == self._last_aside:
             return
         self._last_aside = text
