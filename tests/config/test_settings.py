@@ -107,6 +107,14 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ),
         ("[journal]\nfsync = 'off'\n", "journal", "a table", "[journal] is allowed only in your own config file, ~/.c"),
         ("max_depth = 2\n", "max_depth", "a whole number", "unknown key here; did you mean 'max_depth' of [limits]?"),
+        ("model = 'x'\n", "model", "a string", "unknown key here; did you mean 'default' of [models]?"),
+        ("default = 'x'\n", "default", "a string", "unknown key here; did you mean 'default' of [models]?"),
+        (
+            "[models]\nmodel = 'x'\n",
+            "models.model",
+            "a string",
+            "unknown key here; did you mean 'default' of [models]?",
+        ),
         (
             '[models]\nurl = "http://x"\n',
             "models.url",
@@ -209,7 +217,7 @@ def test_the_value_of_an_unknown_key_is_not_shown(tmp_path: Path, text: str) -> 
 def test_a_server_that_is_not_right_is_named_without_its_keys() -> None:
     said = {"env": {"KEY": "hunter2secretX9"}}
     for wrong in (said, {**said, "comand": "x"}):
-        with pytest.raises(UsageError, match=r"mcp.servers.notes: found a table;") as error:
+        with pytest.raises(UsageError, match=r"mcp\.servers\.notes(\.comand)?: found a (table|string);") as error:
             mcp_servers(McpSettings(servers={"notes": wrong}), "c.toml")
         assert "hunter2" not in str(error.value)
 

@@ -245,7 +245,7 @@ async def test_a_key_variable_is_all_that_a_server_with_a_key_needs():
     [
         ("mine", {}, "providers.mine.base_url"),
         ("mine", {"base_url": "localhost:8000"}, "providers.mine.base_url"),
-        ("mine", {"base_url": "http://x/v1", "url": "http://x"}, "providers.mine"),
+        ("mine", {"base_url": "http://x/v1", "url": "http://x"}, "providers.mine.url"),
         ("mine", {"base_url": "http://x/v1", "key_variable": "sk-a key"}, "providers.mine.key_variable"),
         ("script", {"base_url": "http://x/v1"}, "providers.script"),
         ("my server", {"base_url": "http://x/v1"}, "providers.my server"),
@@ -257,6 +257,22 @@ def test_a_mistake_in_a_provider_of_the_user_is_named(name, table, said):
         read_catalog({"providers": {name: table}})
     assert caught.value.field == f"~/.config/deputy/config.toml: {said}"
     assert "sk-a key" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"baseurl": "x"}, ".baseurl: found a string; unknown key; did you mean 'base_url'? the keys are: protocol"),
+        ({"base_url": 3}, ".base_url: found a whole number; must be a string"),
+        ({"protocol": "openai"}, ".protocol: found another value; must be one of anthropic, openai-responses"),
+        ({"models": {"a": {"windo": 1}}}, ".models.*.windo: found a value; unknown key; did you mean 'window'?"),
+        ({"models": {"a": {"top_p": 2}}}, ".models.*.top_p: found a value; must be a number <= 1"),
+    ],
+)
+def test_a_mistake_in_a_table_of_a_provider_is_explained_in_words(table, said):
+    with pytest.raises(UsageError) as caught:
+        read_catalog({"providers": {"mine": table}})
+    assert f"providers.mine{said}" in str(caught.value)
 
 
 async def quirks_at(url: str, **mine: object) -> dict:

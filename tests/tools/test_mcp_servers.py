@@ -162,8 +162,8 @@ def test_an_address_is_reached_by_the_proxy_of_the_environment(monkeypatch):
     [
         ({}, "either a command"),
         ({"command": "x", "url": "y"}, "either a command"),
-        ({"command": 1}, "Expected `str"),
-        ({"comand": "x"}, "unknown field"),
+        ({"command": 1}, "command: found a whole number; must be a string"),
+        ({"comand": "x"}, "comand: found a string; unknown key; did you mean 'command'"),
     ],
 )
 def test_a_mistake_in_the_config_names_the_server(said, problem):

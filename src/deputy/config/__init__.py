@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import ValidationError, convert
 
@@ -55,7 +55,7 @@ def load_fallback_tables(home: str | None = None) -> FallbackTables:
 
 def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
     """The MCP servers of the user; a UsageError names the one with an error."""
-    from deputy.config.setting_checks import kind_of
+    from deputy.config.setting_checks import explained_entry, kind_of
 
     servers: dict[str, McpServer] = {}
     for name, said in settings.servers.items():
@@ -63,7 +63,8 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
         try:
             server = convert(said, McpServer)
         except ValidationError as error:
-            raise UsageError(where, kind_of(said), str(error)) from error
+            table = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+            raise explained_entry(where, table, str(error), {"": McpServer.__struct_fields__}) from error
         if (server.command is None) == (server.url is None):
             raise UsageError(where, kind_of(said), "give either a command to start or a url to call")
         if not name.isascii() or not name.replace("-", "").isalnum():

@@ -68,7 +68,7 @@ def _check_wall(path: str, name: str, said: WallSetting) -> None:
     """Refuse unknown commands, and defaults above their maximum."""
     where = f"{path}: limits.commands.{name}"
     if name not in _COMMANDS:
-        raise UsageError(where, name, f"unknown command; {_suggestion(name, _COMMANDS)}")
+        raise UsageError(where, name, f"unknown command; {suggestion(name, _COMMANDS)}")
     if said.default is not None and said.max is not None and said.default > said.max:
         raise UsageError(f"{where}.default", said.default, f"must be at most the max of {said.max:g}")
 
@@ -106,6 +106,8 @@ _TABLES = {
     "tools.run": RunToolSettings,
     "workspace": WorkspaceSettings,
 }
+_MEANT = {"model": ("default", "models")}
+"""What people write for another key, and the table of that key."""
 _KINDS = {
     "array": "a list",
     "bool": "true or false",
@@ -172,16 +174,41 @@ def explained(path: str, said: Any, message: str, kind: type[Settings]) -> Usage
     if not pattern and subject in UserSettings.__struct_fields__:
         return UsageError(where, found, f"[{subject}] is allowed only in your own config file, {USER_FILE}")
     known = (_TABLES[".".join(pattern)] if pattern else kind).__struct_fields__
-    allowed = kind.__struct_fields__
-    elsewhere = [
-        name for name, other in _TABLES.items() if name.split(".")[0] in allowed and subject in other.__struct_fields__
-    ]
+    meant, elsewhere = _elsewhere(subject, kind.__struct_fields__)
     if elsewhere and subject not in known:
-        return UsageError(where, found, f"unknown key here; did you mean {subject!r} of [{elsewhere[0]}]?")
-    return UsageError(where, found, f"unknown key; {_suggestion(subject, known)}")
+        return UsageError(where, found, f"unknown key here; did you mean {meant!r} of [{elsewhere}]?")
+    return UsageError(where, found, f"unknown key; {suggestion(subject, known)}")
 
 
-def _suggestion(name: str, known: Sequence[str]) -> str:
+def _elsewhere(key: str, allowed: Sequence[str]) -> tuple[str, str]:
+    """The key that is probably meant, and the table that has it, if there is one."""
+    if key in _MEANT:
+        return _MEANT[key]
+    tables = [name for name, kind in _TABLES.items() if name.split(".")[0] in allowed and key in kind.__struct_fields__]
+    # A table of its own before those of single commands and routes.
+    return key, min(tables, key=lambda name: name.count("."), default="")
+
+
+def explained_entry(
+    where: str, said: Mapping[str, Any], message: str, known: Mapping[str, Sequence[str]]
+) -> UsageError:
+    """The same in a table with a free name, like `[providers.mine]`; `known` has its keys and those of its tables."""
+    problem, _, place = message.partition(" - at `$")
+    steps = place.rstrip("`").replace("[...]", ".*").removeprefix(".")
+    where = f"{where}.{steps}" if steps else where
+    if problem.startswith("Object contains"):
+        key = problem.partition("`")[2].removesuffix("`")
+        found = kind_of(said.get(key) if not steps else None)
+        return UsageError(f"{where}.{key}", found, f"unknown key; {suggestion(key, known.get(steps, ()))}")
+    if problem.startswith("Invalid enum value"):
+        return UsageError(where, Unquoted("another value"), f"must be one of {', '.join(known.get(steps, ()))}")
+    wanted, _, bound = problem.partition("`")[2].partition("`")
+    wanted = wanted.removesuffix(" | null")
+    right = f"{_KINDS.get(wanted, wanted)}{'' if bound.startswith(',') else bound}"
+    return UsageError(where, kind_of(said.get(steps)), f"must be {right}")
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
     """The known name that is nearest to a wrong one, if one is near, and all of them."""
     from difflib import get_close_matches
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field, structs
@@ -249,9 +249,17 @@ def _provider_table(name: str, said: Any) -> dict[str, Any]:
     try:
         entry = msgspec.convert(_laid_over(shipped or {}, table), ProviderEntry)
     except msgspec.ValidationError as error:
-        raise UsageError(
-            where, Unquoted("a table with a mistake"), f"{error}; `deputy config edit` opens the file"
-        ) from error
+        from deputy.config.setting_checks import explained_entry
+
+        known = {
+            "": (*ProviderEntry.__struct_fields__, "key_variable"),
+            "models.*": ModelEntry.__struct_fields__,
+            "protocol": get_args(WireName),
+            "thinking": get_args(ThinkingStyle),
+            "models.*.thinking": get_args(ThinkingStyle),
+            "models.*.profile": ("compact", "full"),
+        }
+        raise explained_entry(where, table, str(error), known) from error
     if entry.protocol is not None and not is_address(entry.base_url):
         raise UsageError(
             f"{where}.base_url", without_password(entry.base_url), "give an address like http://localhost:8000/v1"
