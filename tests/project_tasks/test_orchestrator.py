@@ -96,11 +96,11 @@ def test_a_completed_research_with_its_report_moves_the_task_and_is_linked_from_
 
 @pytest.mark.rule("commands")
 def test_the_prompt_is_the_task_and_the_form_of_the_return(project: Project):
-    project.add(text="It is slow.", language="python")
+    project.add(text="It is slow.", language="python", complexity="high")
     project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
     transcript = next((project.home / "subagent").glob("*.transcript.json"))
     output = json.loads(transcript.read_text())["messages"][0]["content"]
-    assert output.startswith(f"Task: 1\n\nCache the index\n\nIt is slow.\n\nWork folder: {FOLDER} ")
+    assert output.startswith(f"Task: 1\n\nCache the index\n\nIt is slow.\n\nComplexity: high\n\nWork folder: {FOLDER} ")
     assert "## The form of your answer" in output
     assert "metadata" not in output
 

@@ -21,6 +21,7 @@ from deputy.project_tasks.task_file import TaskFile
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.project_task import ProjectTask
+    from deputy.core.request import Lineage
     from deputy.engine.ports import RunContext, RunStart
 
 
@@ -72,7 +73,23 @@ async def _refusal(run: RunContext, args: ClaimArgs) -> Rejected | None:
     error = await run.value(CLAIM, Error | None, partial(asyncio.to_thread, _claimed, args))
     if error is None:
         return None
-    return Rejected(lineage=run.lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
+    return not_started(run.lineage, error)
+
+
+def not_started(lineage: Lineage, error: Error) -> Rejected:
+    """The outcome of a command whose task cannot be claimed."""
+    return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
+
+
+def refusal_of(task: ProjectTask, command: str, session_id: str) -> Error | None:
+    """Why a command cannot begin with a task as it is now; nothing is changed."""
+    try:
+        begun(task, command, session_id, "")
+    except TaskBusy as error:
+        return _busy(error)
+    except UsageError as error:
+        return _not_claimed("TASK_STATE", str(error), _remedy(task))
+    return None
 
 
 def _claimed(args: ClaimArgs) -> Error | None:
@@ -88,19 +105,25 @@ def _claimed(args: ClaimArgs) -> Error | None:
             file.change(args.number, take)
         file.make_folder(args.folder)
     except TaskBusy as error:
-        return _not_claimed("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
+        return _busy(error)
     except UsageError as error:
-        return _not_claimed("TASK_STATE", str(error), _remedy(file, args))
+        task = next((task for task in file.tasks() if task.number == args.number), None)
+        is_same = task is not None and not _is_another(task, args)
+        remedy = _remedy(task) if task is not None and is_same else f"To see its status: deputy task show {args.number}"
+        return _not_claimed("TASK_STATE", str(error), remedy)
     except StorageError as error:
         return _not_claimed("TASK_FILE", str(error), "Repair the task file, then start again.")
     return None
 
 
-def _remedy(file: TaskFile, args: ClaimArgs) -> str:
-    task = next((task for task in file.tasks() if task.number == args.number), None)
-    if task is not None and task.status in OVER and not _is_another(task, args):
-        return f"To work on it again: deputy task reopen {args.number}"
-    return f"To see its status: deputy task show {args.number}"
+def _remedy(task: ProjectTask) -> str:
+    if task.status in OVER:
+        return f"To work on it again: deputy task reopen {task.number}"
+    return f"To see its status: deputy task show {task.number}"
+
+
+def _busy(error: TaskBusy) -> Error:
+    return _not_claimed("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
 
 
 def _title(start: Requested) -> str:

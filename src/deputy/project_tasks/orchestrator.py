@@ -17,6 +17,7 @@ from deputy.core.project_task import BranchChanges, ProjectTask, last_branch
 from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
 from deputy.core.task import HANDING_ON, WRITING_TOOLS, NoRole, Role, Task, in_role, options_of
 from deputy.engine.call import PARENT_OUTPUT_TOKENS, not_approved
+from deputy.project_tasks.claim import not_started, refusal_of
 from deputy.project_tasks.command_table import TaskCommand, commands
 from deputy.project_tasks.task_file import FOLDER
 
@@ -134,6 +135,10 @@ class RoutedCommand(Struct, frozen=True, kw_only=True):
 async def orchestrate(request: CommandRequest, context: CommandContext) -> CommandResult:
     """Run a command, from its request to the status of its task."""
     prepared = await preflight(request, context)
+    task = None if request.number is None else prepared.task
+    # Before a person is asked; the run itself claims the task, which may have changed by then.
+    if task is not None and (error := refusal_of(task, request.command, request.session_id)) is not None:
+        return CommandResult(outcome=not_started(_caller(request), error), task=task)
     routed = await route(prepared, context)
     preview = None if context.approval == "granted" else await context.preview(routed.task, routed.grant)
     if context.approval == "refuse":
@@ -291,6 +296,8 @@ def _prompt(prepared: PreparedCommand) -> str:
             parts.append(f"Work folder: {prepared.folder} (write the review into {request.session_id}.md there)")
     else:
         parts = [f"Task: {task.number}", task.title, task.text]
+        if task.complexity:
+            parts.append(f"Complexity: {task.complexity}")
         if task.artifacts:
             parts.append("\n".join(("Artifacts so far:", *(f"- {path}" for path in task.artifacts))))
         parts.append(f"Work folder: {prepared.folder} (reports, plans and other documents of this task go there)")

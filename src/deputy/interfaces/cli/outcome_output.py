@@ -172,6 +172,12 @@ def _show_command(ended: CommandResult, merge: dict[str, str] | None) -> None:
     print_warnings(outcome)
     if outcome.status == "completed":
         return
+    if outcome.status == "rejected":
+        # The summary says why. What to do about a denied call is advice for a model that made it.
+        for error in outcome.errors[:1]:
+            if error.code != "NOT_APPROVED":
+                warn(error.recommendation)
+        return
     warn(f"{outcome.session_id} {outcome.status}")
     errors = _errors(outcome)
     for line in errors:

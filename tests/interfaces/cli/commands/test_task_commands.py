@@ -98,6 +98,28 @@ def test_without_a_yes_and_a_person_to_ask_nothing_begins(tasks):
     assert statuses(tasks) == ["not started"] * 3
 
 
+def test_a_refusal_without_a_person_to_ask_says_what_the_person_can_do(tasks):
+    run = tasks.run("implement", "1", "--model", tasks.script("never", {"turns": []}))
+    assert (run.returncode, run.stdout) == (6, "Not started: the call was not approved.\n")
+    assert run.stderr.endswith("no terminal to ask at; pass --yes to approve\nTask 1 is not started.\n")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_task_that_is_over_is_refused_once_and_before_a_person_is_asked(tasks, is_terminal):
+    assert tasks.run("task", "abandon", "1").returncode == 0
+    command = ("research", "1", "--model", tasks.script("never", {"turns": []}))
+    if is_terminal:
+        terminal = tasks.terminal(*command, columns=200)
+        code, shown = terminal.end(), terminal.text
+    else:
+        run = tasks.run(*command)
+        code, shown = run.returncode, run.stdout + run.stderr
+    assert (code, "Go ahead?" in shown) == (6, False)
+    assert shown.count("research needs a task that is not started, in progress, researched, blocked") == 1
+    assert shown.replace("\r", "").endswith("Task 1 is abandoned.\ndeputy: To work on it again: deputy task reopen 1\n")
+
+
 def test_a_text_that_is_not_approved_is_not_added(tasks):
     run = tasks.run("research", "Something new", "--json", "--model", tasks.script("never", {"turns": []}))
     outcome = json.loads(run.stdout)
