@@ -145,6 +145,12 @@ def time_is_up(seconds: float | None) -> Error:
     return new_error("TIMEOUT", f"The time limit {limit} was reached.")
 
 
+def time_is_nearly_up(seconds: float | None) -> Error:
+    """The rest of the time is kept for the final turn."""
+    limit = "inherited from the caller" if seconds is None else f"of {seconds:g} s"
+    return new_error("TIMEOUT", f"The time limit {limit} was near, so the final turn began.")
+
+
 def context_is_full(window: int) -> Error:
     """The context window is full."""
     remedy = CATALOG["TIMEOUT"].remedy

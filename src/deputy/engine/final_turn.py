@@ -19,7 +19,7 @@ from deputy.core.limits import (
     final_turn_message,
     fit_for_final_turn,
     priced,
-    time_is_up,
+    time_is_nearly_up,
 )
 from deputy.engine.budget import amount
 from deputy.engine.history import CHARACTERS_PER_TOKEN, raw
@@ -45,7 +45,7 @@ def reached_limit(run: RunContext, history: History, agent: AgentContext) -> Err
     """The limit that requires the final turn now; None if there is none."""
     soft = agent.soft_deadline(run)
     if soft is not None and run.now() >= soft:
-        return time_is_up(agent.seconds)
+        return time_is_nearly_up(agent.seconds)
     output = agent.settings.max_output_tokens or FINAL_TURN_OUTPUT_TOKENS
     window = min(_windows(history, agent), default=None)
     if window is not None and context_limit(window, output).level(history.tokens) in ("final_turn", "stop"):

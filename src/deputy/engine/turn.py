@@ -26,8 +26,8 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded
-from deputy.core.limits import Amount, Shortfall, repeats_text, time_is_up
-from deputy.core.model_errors import ContextExhausted, ModelError
+from deputy.core.limits import Amount, Shortfall, repeats_text, time_is_nearly_up, time_is_up
+from deputy.core.model_errors import ContextExhausted, ModelError, NetworkFailed
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress, retry_progress
 from deputy.core.text_loop import LoopWatch, without_loop
@@ -75,10 +75,10 @@ async def call_model(turn: TurnInput) -> ModelCallEnded:
     except ModelError as failure:
         text.fail(failure)
     except TimeoutError:
-        text.charge_unreported()
-        text.error = time_is_up(agent.seconds)
+        text.charge_cut()
+        text.error = (time_is_up if text.is_final else time_is_nearly_up)(agent.seconds)
     except asyncio.CancelledError as stopped:
-        text.charge_unreported()
+        text.charge_cut()
         raise StepCancelled(text.interrupted()) from stopped
     finally:
         text.end_silence()
@@ -99,7 +99,7 @@ class _TurnProgress:
         self._shown = turn.agent.redactor.stream()
         self._loop = LoopWatch()
         self.usage = Usage(requests=0)
-        self._is_final = turn.settings.tool_choice == "none"
+        self.is_final = turn.settings.tool_choice == "none"
         self._is_metered = is_metered(turn.agent.model)
         self._received = 0
         """Bytes received in the current request."""
@@ -108,6 +108,8 @@ class _TurnProgress:
         self._window: int | None = None
         self.error: Error | None = None
         self._silence = self._show_silence_after(SILENT_SECONDS)
+        self._is_sent = True
+        """Whether a request may have reached the provider: not while a retry waits, nor after it could not connect."""
 
     def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> bool:
         """Fold the next event; True if the model writes the same text again and again."""
@@ -133,7 +135,10 @@ class _TurnProgress:
                 self._agent.emit(retry_progress(label, event))
                 # The retry stays visible while its wait lasts.
                 self.end_silence()
-                self._silence = self._show_silence_after(event.seconds + SILENT_SECONDS)
+                self._is_sent = False
+                self._silence = self._show_silence_after(
+                    event.seconds + SILENT_SECONDS, can_connect=event.code != NetworkFailed.code
+                )
             case Stop():
                 # Flush the text that the redactor held back, without trailing whitespace.
                 self._show(self._shown.flush().rstrip())
@@ -164,15 +169,21 @@ class _TurnProgress:
         if self._is_metered:
             self._charge(TokenUsage(is_reported=False))
 
+    def charge_cut(self) -> None:
+        """Add our estimate for a request that was cut short, if it may have reached the provider."""
+        if self._received or self._is_sent:
+            self.charge_unreported()
+
     def _show(self, text: str) -> None:
         if text:
             self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
 
-    def _show_silence_after(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._show_silence)
+    def _show_silence_after(self, seconds: float, *, can_connect: bool = True) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._show_silence, can_connect)
 
-    def _show_silence(self) -> None:
+    def _show_silence(self, can_connect: bool) -> None:
         """Show that the model is at work: without text the last tool call would seem to run still."""
+        self._is_sent = can_connect
         if not self._received:
             self._show_thinking(0)
 
@@ -222,7 +233,7 @@ class _TurnProgress:
 
     def _salvaged(self, stop: Stop) -> AssistantMessage:
         key = self._turn.settings.idempotency_key or ""
-        if self._is_final:
+        if self.is_final:
             # The tools are only there for the provider's cache.
             parts = tuple(part for part in stop.message.parts if not isinstance(part, ToolCall))
             return structs.replace(stop.message, parts=parts)
@@ -233,7 +244,7 @@ class _TurnProgress:
     def ended(self) -> ModelCallEnded:
         stop = self._stop
         message = None if stop is None else self._salvaged(stop)
-        is_salvaged = stop is not None and message is not stop.message and not self._is_final
+        is_salvaged = stop is not None and message is not stop.message and not self.is_final
         return ModelCallEnded(
             model=self._agent.model.name,
             usage=self.usage,
