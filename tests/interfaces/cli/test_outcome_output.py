@@ -22,6 +22,11 @@ def test_resume_is_not_suggested_when_a_spent_budget_would_stop_it_again() -> No
     assert remedy("sess_1_call", [spent, late]) == "to continue what is not complete: deputy resume sess_1_call"
 
 
+def test_a_call_of_one_task_names_the_id_that_its_report_names() -> None:
+    late = _partial("sess_1_b", "timeout")
+    assert remedy("sess_1_call", [late]) == "to continue what is not complete: deputy resume sess_1_b"
+
+
 def test_a_command_prints_how_to_resume_it_once(capsys) -> None:
     advice = "Continue it with: deputy resume sess_1_a"
     error = Error(type="timeout", message="The time is up.", recoverable=True, recommendation=advice)

@@ -101,7 +101,8 @@ def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
     if len(asking) == 1:
         return f'to answer and continue: deputy resume {asking[0]} --answer "…"'
     text = "to answer and continue" if asking else "to continue what is not complete"
-    return f"{text}: deputy resume {session_id}"
+    # The report of a single task names its own id.
+    return f"{text}: deputy resume {outcomes[0].session_id if len(outcomes) == 1 else session_id}"
 
 
 def _can_continue(outcome: Outcome) -> bool:

@@ -7,7 +7,7 @@ from deputy.core.limits import time_is_up
 from deputy.core.outcome import Completed, Partial, Usage
 from deputy.core.request import Lineage
 from deputy.core.state import Counts, State, replay
-from deputy.interfaces.cli.commands.stats import _percentile, bar, stats_of
+from deputy.interfaces.cli.commands.stats import _percentile, _row, bar, stats_of
 
 DAY = 86_400.0
 
@@ -19,6 +19,16 @@ def ended(seconds: float, command: str = "research", **fields) -> State:
 
 def used(cost: float | None, **fields) -> State:
     return ended(2, "", usage=Usage(input=1000, output=10, requests=1, cost=cost), **fields)
+
+
+@pytest.mark.rule("cost.unit")
+@pytest.mark.parametrize(
+    ("costs", "shown"),
+    [((0.0, None), ("unknown", "unknown")), ((0.0, 0.0), ("free", "free")), ((0.5, None), ("$0.50 + ?", "$0.50"))],
+)
+def test_a_row_says_of_its_costs_either_that_they_are_free_or_that_they_are_unknown(costs, shown):
+    [row], _ = stats_of([used(cost, agent="task:a") for cost in costs], "agent")
+    assert _row(row, "agent")[-2:] == shown
 
 
 @pytest.mark.rule("time.wall")
@@ -107,7 +117,7 @@ def test_stats_are_shown_beside_the_limits_and_by_model(house):
     assert total.split()[:3] == ["total", "3", "0"]
     heading, line = house.run("stats", "--by", "model").stdout.splitlines()
     assert heading.split() == ["MODEL", "RUNS", "TIMEOUTS", "MEDIAN", "IN", "OUT", "COST", "EACH"]
-    assert line.split()[-4:] == ["200", "40", "unknown", "-"]
+    assert line.split()[-4:] == ["200", "40", "unknown", "unknown"]
     empty = house.run("stats", DEPUTY_HOME=str(house.workspace / "none"))
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "No run has ended yet.\n")
 

@@ -183,8 +183,9 @@ def _headings(by: By) -> tuple[str, ...]:
 
 def _row(stats: RunStats, by: By) -> tuple[str, ...]:
     times = (stats.p95_seconds, stats.default_seconds, stats.max_seconds) if by == "command" else ()
-    cost = cost_text(stats.cost or None if stats.unknown_costs else stats.cost) if stats.input or stats.output else "-"
-    each = "-" if stats.median_cost is None else cost_text(stats.median_cost)
+    is_used = bool(stats.input or stats.output)
+    cost = cost_text(stats.cost or None if stats.unknown_costs else stats.cost) if is_used else "-"
+    each = cost_text(stats.median_cost or None if stats.unknown_costs else stats.median_cost) if is_used else "-"
     return (
         one_line(stats.name, _NAME_WIDTH),
         str(stats.count),

@@ -89,14 +89,20 @@ def _answered(queries: Queries, state: State) -> list[tuple[str, str]]:
 def transcript(console: Console, run: str) -> None:
     """Show the conversation of a subagent.
 
-    It is printed as Markdown, also while the subagent runs or after it was killed.
+    It is printed as Markdown, also while the subagent runs or after it was killed. A call with one subagent has the
+    conversation of that one.
     """
     from deputy.journal.transcript import markdown, transcribe
 
     with open_journal() as queries:
         made = None if queries is None else transcribe(queries.records(run))
-    if made is None:
-        raise UnknownRun(run)
+        if queries is None or made is None:
+            raise UnknownRun(run)
+        below = [] if made.messages else [one.run for one in queries.descendants(run) if one.parent == run]
+        if len(below) == 1:
+            made = transcribe(queries.records(below[0])) or made
+    if len(below) > 1:
+        note(f"{run} has no conversation of its own; its subagents have: {', '.join(below)}")
     if made.damaged:
         warn(f"{len(made.damaged)} damaged records were left out")
     console.show(made, markdown(made))
