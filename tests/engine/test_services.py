@@ -4,6 +4,9 @@ import asyncio
 import time
 from types import SimpleNamespace
 
+from tests.support.house import House
+from tests.support.scripts import talk, turn
+
 from deputy.engine.services import Services
 from deputy.runtime.engine import SystemWorld
 
@@ -18,6 +21,16 @@ class CountedWays:
         self.asked.append(root)
         await asyncio.sleep(0)
         return 1
+
+
+def test_the_events_of_a_run_have_the_seconds_of_all_its_rounds(house: House):
+    house.script(talk(turn("First."), turn("Second.")))
+    outcome = house.one()
+    house.resume(outcome.session_id, "And now?")
+    seconds = [one.seconds for one in house.seen if one.event in ("started", "completed")]
+    assert seconds[0] is None
+    assert seconds[1] == seconds[2]
+    assert seconds[1] < seconds[3]
 
 
 def test_children_that_start_together_count_the_failures_of_their_tree_once():

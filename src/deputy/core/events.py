@@ -118,6 +118,8 @@ class ModelCallBegun(_Event, frozen=True, kw_only=True, tag="model_call_begun"):
     model: str
     call: str = ""
     is_repeatable: bool = True
+    tools: tuple[str, ...] = ()
+    """Of the first call: the tools that the model is offered."""
 
 
 class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):

@@ -59,9 +59,9 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     http_status: int | None = None
     """Of `retry`: the status of the answer that failed, if there was one."""
     seconds: float | None = None
-    """For a late watcher: seconds since the start, or between the start and this event.
+    """Of `started`: seconds worked before, for a late watcher or of a resumed run; of `completed`: all seconds worked.
 
-    For a subagent that ended in another process: its duration.
+    For a late watcher: seconds between the start and this event.
     """
 
 

@@ -79,9 +79,10 @@ async def delegate(run: RunContext, start: Requested, services: Services) -> Out
             return taken
         if services.is_news(run):
             index, total, parent = start.options.index, start.options.total, start.parent or ""
-            services.watch(
-                Progress(event="started", label=label, session_id=run.run, parent=parent, index=index, total=total)
+            started = Progress(
+                event="started", label=label, session_id=run.run, parent=parent, index=index, total=total
             )
+            services.watch(structs.replace(started, seconds=run.state.worked_before or None))
         fallback = FallbackRunner(run, services, label, start.model, start.options.routing)
         scratchpad = await services.files.begin_scratchpad(label, run.run)
         first = await record_attempt(run, await fallback.first(), 0, scratchpad, services)

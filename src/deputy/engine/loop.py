@@ -78,7 +78,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
             estimate=history.estimate,
             seconds=agent.seconds_left(run),
         )
-        begun = ModelCallBegun(model=agent.model.name, call=call)
+        begun = ModelCallBegun(model=agent.model.name, call=call, tools=() if history.turn else agent.held)
         ended = await run.step(f"model:{history.turn}", call_model, turn, begun=begun)
         message = history.append_reply(ended)
         history.must_answer = False

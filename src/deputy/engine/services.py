@@ -290,6 +290,7 @@ class Services:
         self.drop(state.run)
         if is_known:
             text = Progress(event="completed", label=state.label, session_id=state.run, status=state.status)
+            text = structs.replace(text, seconds=state.seconds_worked(state.last_clock))
             text = structs.replace(text, reason=state.reason or None, model=state.model or None)
             if (used := state.usage).requests:
                 # It may have ended in another process, whose `tokens` events were not seen here.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import UNSET, json, structs, to_builtins
 
 from deputy.core.approval import ApprovalRequest, read_decision
-from deputy.core.events import APPROVAL, Admitted, QuestionAnswered, QuestionAsked, Requested, RunOpened
+from deputy.core.events import APPROVAL, Admitted, ModelCallBegun, QuestionAnswered, QuestionAsked, Requested, RunOpened
 from deputy.core.outcome import NO_USAGE
-from deputy.core.request import Grant, timestamp
+from deputy.core.request import timestamp
 from deputy.core.serialize import outcome_dict
 from deputy.core.state import ASKED, prefix
 from deputy.engine.ports.queries import DamagedRecord
@@ -186,24 +186,25 @@ def show_run(queries: Queries, run: str) -> dict[str, Any] | None:
 
 
 def asked_of(queries: Queries, state: State) -> dict[str, Any]:
-    """What the run was asked to do, and the tools that it was granted."""
-    prompt, grant = "", Grant(tools=frozenset())
+    """What the run was asked to do, and the tools that it has; before it has started, those that it was granted."""
+    prompt, tools = "", tuple[str, ...]()
     for record in queries.records(state.run):
         match getattr(record, "event", None):
             case RunOpened() as start:
-                prompt, grant = start.prompt, start.grant
+                prompt, tools = start.prompt, tuple(start.grant.tools)
                 if not prompt and start.arguments is not UNSET:
                     tasks = json.decode(start.arguments, type=dict[str, Any]).get("tasks", ())
                     prompt = "\n".join(f"[{task['label']}] {task['prompt']}" for task in tasks)
-                break
             case Requested() as start:
-                prompt, grant = start.request.prompt, start.request.caller_grant
-            case Admitted() as admitted:
-                grant = admitted.grant
+                prompt, tools = start.request.prompt, tuple(start.request.caller_grant.tools)
+            case Admitted(grant=grant):
+                tools = tuple(grant.tools)
+            case ModelCallBegun(tools=held):
+                tools = held or tools
                 break
             case _:
                 continue
-    return {"prompt": prompt, "tools": sorted(grant.tools)}
+    return {"prompt": prompt, "tools": sorted(tools)}
 
 
 def _children(queries: Queries, state: State) -> list[RunStatus]:

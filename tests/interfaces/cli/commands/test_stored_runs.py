@@ -113,3 +113,22 @@ def test_one_run_of_one_tree_is_counted_as_one(house):
     run = house.run("prune", "--older-than", "0s", "--dry-run")
     assert "  1 run, last " in run.stdout
     assert run.stderr == "Would remove 1 run in 1 tree.\n"
+
+
+@pytest.mark.rule("transcript")
+def test_the_transcript_of_a_call_is_that_of_its_only_subagent(house, runs):
+    model = house.script("one", {"turns": [{"text": "Done."}]})
+    assert house.run("delegate", "-t", "a=Look at it.", "--yes", "--model", model).returncode == 0
+    run = house.run("transcript", "last")
+    assert run.stdout.startswith("# a\n")
+    assert "## user\n\nLook at it.\n" in run.stdout
+    call, *below = [one["session_id"] for one in runs]
+    run = house.run("transcript", call)
+    assert run.stderr == f"{call} has no conversation of its own; its subagents have: {', '.join(below)}\n"
+
+
+def test_the_page_of_a_run_lists_the_tools_that_its_model_was_offered(house):
+    model = house.script("one", {"turns": [{"text": "Done."}]})
+    assert house.run("ask", "What is it?", "--model", model).returncode == 0
+    shown = json.loads(house.run("show", "last", "--json").stdout)
+    assert shown["tools"] == ["Ask", "Glob", "Grep", "Note", "Read", "WebFetch"]
