@@ -76,7 +76,7 @@ LOGIN_FILES: Mapping[str, tuple[str, ...]] = {
     "claude": (".claude/.credentials.json",),
     "codex": (".codex/auth.json",),
     "copilot": (),
-    "cursor-agent": (".config/cursor/auth.json", ".cursor/cli-config.json"),
+    "cursor-agent": (".config/cursor/auth.json",),
     "gemini": (".gemini/oauth_creds.json",),
     "opencode": (".local/share/opencode/auth.json",),
     "qwen": (".qwen/oauth_creds.json",),
@@ -86,6 +86,7 @@ LOGIN_FILES: Mapping[str, tuple[str, ...]] = {
 OTHER_CREDENTIAL_FILES = (
     ".config/deputy/config.toml",
     ".copilot/config.json",
+    ".cursor/cli-config.json",
     ".config/github-copilot/hosts.json",
     ".config/github-copilot/apps.json",
     ".gemini/google_accounts.json",

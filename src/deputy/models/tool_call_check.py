@@ -33,7 +33,7 @@ CHECK_SECONDS = 120.0
 CODE_WORD = "maple-4821"
 """Only the result of the tool has it."""
 _TOKENS = 2048
-_FILE = "notes.txt"
+FILE = "notes.txt"
 _READ = ToolSpec(
     name="Read",
     description="Read a text file. Returns its lines.",
@@ -44,7 +44,7 @@ _READ = ToolSpec(
     },
 )
 _SYSTEM = "You work with tools. Call a tool whenever you need what it returns; never guess a result."
-_TASK = f"The file {_FILE} has a code word. Read the file, then answer with the code word and nothing else."
+TASK = f"The file {FILE} has a code word. Read the file, then answer with the code word and nothing else."
 _ANOTHER = (
     "Choose another model, or start the server so that it takes tool calls: llama-server with --jinja, "
     "vLLM with --enable-auto-tool-choice and --tool-call-parser NAME."
@@ -93,7 +93,7 @@ async def check_tool_call(models: ModelFactory, name: str, seconds: float = CHEC
 
 
 async def _converse(model: Model) -> tuple[CheckResult, str, str]:
-    conversation = Conversation(_SYSTEM, [UserMessage(text=_TASK)])
+    conversation = Conversation(_SYSTEM, [UserMessage(text=TASK)])
     said = await _turn(model, conversation)
     content = f"1\tThe code word is {CODE_WORD}."
     conversation.append(said)
@@ -116,7 +116,7 @@ async def _converse(model: Model) -> tuple[CheckResult, str, str]:
 
 
 def _is_right(name: str, arguments: dict[str, object]) -> bool:
-    return name.lower() == _READ.name.lower() and _FILE in str(arguments)
+    return name.lower() == _READ.name.lower() and FILE in str(arguments)
 
 
 def _result(call: ToolCall, content: str) -> ToolResult:

@@ -58,6 +58,10 @@ class FakePrograms:
         for kept in ("calls.jsonl", "sessions.json"):
             (self.folder / f"{name}.{kept}").unlink(missing_ok=True)
 
+    def lists(self, name: str, text: str) -> None:
+        """Set what a program prints when it is asked for its models; without it, the command fails."""
+        (self.folder / f"{name}.models").write_text(text)
+
     def calls(self, name: str) -> list[Called]:
         """How a program was called since, in order."""
         file = self.folder / f"{name}.calls.jsonl"
@@ -74,7 +78,10 @@ def install_fake_programs(folder: Path, names: Sequence[str] = PROGRAMS) -> Fake
         # Every turn asks for the version first; a shell says it in a twentieth of the time that Python takes to start.
         version = f"{shlex.quote(str(executable))}.version"
         told = f'[ "$*" = --version ] && read -r version < {version} && echo "$version" && exit'
-        executable.write_text(f'#!/bin/sh\n{told}\nexec {shlex.join(words)} "$@"\n')
+        listed = (
+            f'case "$*" in models|"debug models"|"help config") exec cat {shlex.quote(str(executable))}.models;; esac'
+        )
+        executable.write_text(f'#!/bin/sh\n{told}\n{listed}\nexec {shlex.join(words)} "$@"\n')
         executable.chmod(0o755)
         programs.play(name, (ScriptedTurn(text="Done."),))
     return programs

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct, json, structs
 
 from deputy.backends.cli import claude, codex, gemini, opencode
-from deputy.backends.cli.program import READING, Invocation, Program
+from deputy.backends.cli.program import READING, Invocation, ModelCommand, Program
 from deputy.core.fallback import LOGIN_FILES
 
 
@@ -45,6 +46,7 @@ def _adapter(program: Program, name: str, settings: Callable[[Invocation], Mappi
         arguments=_always(),
         package=package,
         least_version=(),
+        models=None,
         variables=(*program.variables, *more),
         settings=settings,
     )
@@ -188,6 +190,14 @@ def _copilot_arguments(invocation: Invocation) -> list[str]:
     return _arguments(invocation, "--disable-builtin-mcps", "--no-auto-update", *withheld)
 
 
+def _copilot_models(text: str) -> list[str]:
+    """The names in `copilot help config`: a list of quoted names below the setting `model`."""
+    _, found, rest = text.partition("\n  `model`:")
+    lines = [line.strip() for line in rest.splitlines()[1:]] if found else []
+    listed = takewhile(lambda line: line.startswith('- "') and line.endswith('"'), lines)
+    return [line[3:-1] for line in listed]
+
+
 COPILOT = AcpAgent(
     name="copilot",
     program=Program(
@@ -207,6 +217,7 @@ COPILOT = AcpAgent(
         ),
         session_unknown=("session not found",),
         model_missing=("not found on provider",),
+        models=ModelCommand(arguments=("help", "config"), read=_copilot_models),
     ),
     fails_in_words=True,
     notice="Info: ",

@@ -5,9 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import json
+from msgspec import MsgspecError, Struct, json
 
-from deputy.backends.cli.program import READING, Fields, Invocation, Program, part, parts, text_of, usage_of
+from deputy.backends.cli.program import (
+    READING,
+    Fields,
+    Invocation,
+    ModelCommand,
+    Program,
+    part,
+    parts,
+    text_of,
+    usage_of,
+)
 from deputy.backends.turn_recorder import minus
 from deputy.core.fallback import LOGIN_FILES
 
@@ -118,6 +128,27 @@ def _settings(invocation: Invocation) -> dict[str, str]:
     return {"CODEX_API_KEY": key} if key and not (home / "auth.json").exists() else {}
 
 
+class _Model(Struct):
+    """A model in the list of `codex debug models`."""
+
+    slug: str = ""
+    visibility: str = ""
+    priority: int = 0
+
+
+class _Catalog(Struct):
+    models: list[_Model] = []
+
+
+def _listed(text: str) -> list[str]:
+    """The models that it offers to people, in its order of preference."""
+    try:
+        found = json.decode(text, type=_Catalog).models
+    except MsgspecError:
+        return []
+    return [model.slug for model in sorted(found, key=lambda one: one.priority) if model.visibility == "list"]
+
+
 PROGRAM = Program(
     name="codex",
     install="npm install -g @openai/codex",
@@ -136,5 +167,6 @@ PROGRAM = Program(
     tells_all=False,
     logged_out=("not logged in", "missing environment variable", "please log in", "codex login"),
     session_unknown=("no rollout found", "thread/resume failed"),
+    models=ModelCommand(arguments=("debug", "models"), read=_listed),
     model_missing=("no such model", "model is not supported", "does not exist or you do not have access"),
 )

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import READING, Fields, Invocation, Program, part, parts, text_of, usage_of
+from deputy.backends.cli.program import (
+    READING,
+    Fields,
+    Invocation,
+    ModelCommand,
+    Program,
+    part,
+    parts,
+    text_of,
+    usage_of,
+)
 from deputy.core.fallback import LOGIN_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from deputy.backends.turn_recorder import TurnRecorder
 
@@ -86,6 +96,12 @@ def _is_version(version: str) -> bool:
     return version.lstrip("v")[:2] == "20" and version.lstrip("v")[4:5] == "."
 
 
+def _listed(text: str) -> Iterator[str]:
+    """The names in `cursor-agent models`: lines such as `auto - Auto (default)`."""
+    named = (line.strip().partition(" - ") for line in text.splitlines())
+    return (name for name, dash, _ in named if dash and " " not in name)
+
+
 PROGRAM = Program(
     name="cursor-agent",
     install="Cursor's own installer; the npm package of this name is another program",
@@ -102,5 +118,6 @@ PROGRAM = Program(
     login_files=LOGIN_FILES["cursor-agent"],
     logged_out=("not logged in", "authentication required", "cursor-agent login", "agent login"),
     session_unknown=("chat not found", "session not found"),
+    models=ModelCommand(arguments=("models",), read=_listed, proves_login=True),
     model_missing=("cannot use this model", "named models unavailable", "model not available", "unknown model"),
 )

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import Fields, Invocation, Program, cost_of, number_of, part, text_of
+from deputy.backends.cli.program import Fields, Invocation, ModelCommand, Program, cost_of, number_of, part, text_of
 from deputy.core.fallback import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from deputy.backends.turn_recorder import TurnRecorder
 
@@ -21,6 +21,13 @@ _PERMISSIONS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _HARMLESS = frozenset({"read", "list", "grep", "glob", "webfetch", "websearch", "codesearch", "todowrite", "todoread"})
 _DENIALS = ("Model tried to call unavailable tool", "The user has specified a rule", "The user rejected permission")
+_SWITCHED_OFF: Mapping[str, str] = {
+    # Settings of the project could run commands.
+    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+}
 _STOPPED = ("stop", "end", "length", "content-filter", "other", "unknown")
 
 
@@ -38,14 +45,7 @@ def _arguments(invocation: Invocation) -> list[str]:
 def _settings(invocation: Invocation) -> dict[str, str]:
     granted = {name for ours in invocation.tools for name in _PERMISSIONS.get(ours, ())}
     permissions = {"*": "deny", **dict.fromkeys(sorted(granted), "allow"), "external_directory": "deny"}
-    return {
-        "OPENCODE_PERMISSION": json.encode(permissions).decode(),
-        # Settings of the project could run commands.
-        "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "OPENCODE_DISABLE_SHARE": "1",
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-    }
+    return {"OPENCODE_PERMISSION": json.encode(permissions).decode(), **_SWITCHED_OFF}
 
 
 def _read(fields: Fields, recorder: TurnRecorder) -> None:
@@ -95,6 +95,11 @@ def _step(piece: Fields, recorder: TurnRecorder) -> None:
         recorder.finishes()
 
 
+def _listed(text: str) -> Iterator[str]:
+    """The names in `opencode models`: one `provider/model` on each line."""
+    return (line for line in text.splitlines() if "/" in line and " " not in line)
+
+
 PROGRAM = Program(
     name="opencode",
     install="npm install -g opencode-ai",
@@ -120,4 +125,5 @@ PROGRAM = Program(
     logged_out=("loadapikeyerror", "api key is missing"),
     session_unknown=("session not found",),
     model_missing=("providermodelnotfounderror", "model not found"),
+    models=ModelCommand(arguments=("models",), read=_listed, settings=_SWITCHED_OFF),
 )  # fmt: skip

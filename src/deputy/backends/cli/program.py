@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 from msgspec import MsgspecError, Struct, json
@@ -65,6 +65,18 @@ class Invocation(Struct, frozen=True, kw_only=True):
         return text.encode("utf-8", "replace").decode()
 
 
+class ModelCommand(Struct, frozen=True, kw_only=True):
+    """The command by which a program lists its models."""
+
+    arguments: tuple[str, ...]
+    read: Callable[[str], Iterable[str]]
+    """The program's own names in the text that it prints, the best choice first."""
+    settings: Mapping[str, str] = {}
+    """Variables that Deputy sets for it."""
+    proves_login: bool = False
+    """Whether it lists models only for a user who is logged in."""
+
+
 class Program(Struct, frozen=True, kw_only=True):
     """One program."""
 
@@ -115,6 +127,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """Texts that mean: the model is unknown."""
     refused: tuple[str, ...] = ()
     """Texts that mean: the model refused the task."""
+    models: ModelCommand | None = None
+    """How it lists its models; None if it has no command for it."""
     status_of_exit: Callable[[int], int | None] = lambda _: None
     """The provider's HTTP status in an exit code, if any."""
 

@@ -189,9 +189,40 @@ def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
         house.run("doctor", "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", OPENAI_API_KEY="sk-test").stdout
     )
     found = [check for check in form["checks"] if check["name"] == "programs"]
-    assert "claude 2.1.325 (Claude Code) (no login found), codex codex-cli 0.166.0, gemini" in found[0]["found"]
+    assert "claude 2.1.325 (Claude Code), codex codex-cli 0.166.0, gemini" in found[0]["found"]
     assert "cursor-agent has the wrong version" in found[1]["found"]
     assert "another program" in found[1]["advice"]
+
+
+def test_it_repeats_which_models_programs_have_and_how_to_log_in(house, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin", ["opencode", "qwen"])
+    programs.lists("opencode", "opencode/free\n")
+    ran = house.run("doctor", "--json", HOME=str(tmp_path), PATH=f"{programs.folder}:/usr/bin:/bin")
+    found = [check for check in json.loads(ran.stdout)["checks"] if check["name"] == "models"]
+    assert [(check["status"], check["found"]) for check in found] == [
+        ("ok", "opencode has opencode:opencode/free"),
+        ("hint", "qwen has no command that lists its models; name one: qwen:MODEL"),
+    ]
+    assert found[0]["advice"].startswith("opencode: no login found. Run `opencode auth login`")
+
+
+def test_a_model_that_only_a_program_can_call_is_well_when_the_program_is_logged_in(house, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin", ["claude"])
+    programs.play("claude", (ScriptedTurn(text=CODE_WORD),))
+    given = {"HOME": str(tmp_path), "PATH": f"{programs.folder}:/usr/bin:/bin", "DEPUTY_MODEL": "haiku"}
+    form = json.loads(house.run("doctor", "--json", **given).stdout)
+    assert ("hint", "claude has it, but no login was found") in [
+        (check["status"], check["found"].rpartition("; ")[2]) for check in form["checks"] if check["name"] == "model"
+    ]
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/.credentials.json").write_text("{}")
+    ran = house.run("doctor", "--json", "--call", **given)
+    form = json.loads(ran.stdout)
+    said = {check["name"]: (check["status"], check["found"]) for check in form["checks"]}
+    assert said["model"] == ("ok", "haiku: DEPUTY_MODEL names it; executed by the program claude")
+    assert said["call"][0] == "ok"
+    assert said["call"][1].startswith("claude read a file and used it")
+    assert ran.returncode == 0
 
 
 @pytest.mark.parametrize("make", [lambda place: place.write_text(""), lambda place: place.symlink_to("elsewhere")])

@@ -127,17 +127,111 @@ def test_a_server_that_does_not_answer_is_a_usage_error(house, person):
     assert house.run("init", "--key-variable", "X", "--yes").returncode == 2
 
 
-def test_a_program_of_another_agent_is_a_way_to_a_model(house, person, tmp_path):
-    install_fake_programs(tmp_path / "bin")
-    (tmp_path / "person/.claude").mkdir()
-    (tmp_path / "person/.claude/.credentials.json").write_text("{}")
-    run = house.run("init", "--yes", "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin")
+def log_in(person, file):
+    """Make the file that a program has when its user is logged in."""
+    login = person.parents[2] / file
+    login.parent.mkdir(parents=True)
+    login.write_text("{}")
+
+
+def beside(folder):
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+@pytest.mark.rule("init.programs")
+def test_a_program_of_another_agent_is_a_way_to_a_model_and_tested_by_one_turn(house, person, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin", ["claude", "gemini"])
+    programs.play("claude", (READ, WORD))
+    log_in(person, ".claude/.credentials.json")
+    run = house.run("init", "--yes", "--json", **beside(programs.folder))
     form = json.loads(run.stdout)
-    assert (run.returncode, form["model"], form["test"]) == (0, "anthropic:claude-sonnet-5-5", None)
-    assert "runs through a program; it was not tested" in run.stderr
-    assert "claude has anthropic:claude-sonnet-5-5, anthropic:claude-opus-5-5," in run.stderr
-    assert "name a model of opencode: opencode:MODEL" in run.stderr
-    assert {"anthropic:claude-haiku-5-5", "openai:gpt-5.2", "cursor:composer-1"} <= set(form["found"]["models"])
+    assert (run.returncode, form["model"]) == (0, "anthropic:claude-sonnet-5-5"), run.stderr
+    assert (form["test"]["result"], form["test"]["message"]) == ("works", "claude read a file and used it")
+    [call] = programs.calls("claude")
+    assert call.cwd != str(house.workspace)
+    assert "Testing one tool call with anthropic:claude-sonnet-5-5 through claude …" in run.stderr
+    said = " ".join(run.stderr.split())
+    assert "claude has no command that lists its models; Deputy knows anthropic:claude-sonnet-5-5," in said
+    assert "gemini: no login found. Run `gemini` and log in, or set GEMINI_API_KEY." in said
+
+
+def test_a_program_whose_turn_fails_is_not_written(house, person, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin", ["claude"])
+    log_in(person, ".claude/.credentials.json")
+    run = house.run("init", "--yes", "--json", **beside(programs.folder))
+    assert (run.returncode, json.loads(run.stdout)["test"]["result"]) == (1, "no_use")
+    programs.play("claude", (ScriptedTurn(faults=("bad_api_key",)),))
+    run = house.run("init", "--yes", "--json", **beside(programs.folder))
+    test = json.loads(run.stdout)["test"]
+    assert (run.returncode, test["result"]) == (1, "failed")
+    assert "log in" in test["remedy"]
+    assert not person.exists()
+
+
+LISTS = {
+    "opencode": ("opencode/free\ngroq/big\n", ["opencode:opencode/free", "opencode:groq/big"]),
+    "codex": (
+        json.dumps(
+            {
+                "models": [
+                    {"slug": "second", "visibility": "list", "priority": 2, "base_instructions": "…"},
+                    {"slug": "internal", "visibility": "hide", "priority": 0},
+                    {"slug": "best", "visibility": "list", "priority": 1},
+                ]
+            }
+        ),
+        ["openai:best", "openai:second"],
+    ),
+    "cursor-agent": (
+        "Available models\n\nauto - Auto (default)\nnew-1 - New 1\n--evil - Evil\n\nTip: use --model <id> to switch.\n",
+        ["cursor:auto", "cursor:new-1"],
+    ),
+    "copilot": (
+        'Settings:\n\n  `model`: AI model to use.\n    - "one"\n    - "two"\n\n  `theme`: colours\n    - "dark"\n',
+        ["copilot:one", "copilot:two"],
+    ),
+}
+
+
+@pytest.mark.rule("init.programs")
+@pytest.mark.parametrize("name", LISTS)
+def test_the_models_that_a_program_lists_are_offered(house, person, tmp_path, name):
+    programs = install_fake_programs(tmp_path / "bin", [name])
+    printed, models = LISTS[name]
+    programs.lists(name, printed)
+    run = house.run("init", "--dry-run", "--yes", "--json", **beside(programs.folder))
+    form = json.loads(run.stdout)
+    [program] = form["found"]["programs"]
+    assert (program["name"], program["models"], program["is_listed"]) == (name, models, True)
+    assert form["found"]["models"] == models
+    assert f"{name} has {', '.join(models)}" in " ".join(run.stderr.split())
+
+
+@pytest.mark.rule("init.programs")
+def test_a_program_without_a_login_is_not_taken_and_how_to_log_in_is_said(house, person, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin")
+    programs.lists("opencode", "opencode/free\n")
+    cursor = tmp_path / "person/.cursor/cli-config.json"
+    cursor.parent.mkdir()
+    cursor.write_text("{}")  # it has settings, but no login
+    run = house.run("init", "--yes", "--json", **beside(programs.folder))
+    form = json.loads(run.stdout)
+    assert (run.returncode, form["model"], form["result"]) == (1, None, "declined")
+    said = " ".join(run.stderr.split())
+    assert "No model was taken: no key, no server, and no login was found for claude, codex," in said
+    assert "cursor-agent: no login found. Run `cursor-agent login`, or set CURSOR_API_KEY." in said
+    assert "qwen has no command that lists its models; name one: qwen:MODEL" in said
+    assert "cursor-agent listed no models; Deputy knows cursor:composer-1" in said
+    assert {"opencode:opencode/free", "cursor:composer-1"} <= set(form["found"]["models"])
+    assert not person.exists()
+
+
+def test_the_list_of_cursor_shows_its_login(house, person, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin", ["cursor-agent", "claude"])
+    programs.lists("cursor-agent", "Available models\n\nauto - Auto\n")
+    programs.play("cursor-agent", (READ, WORD))
+    run = house.run("init", "--yes", "--json", **beside(programs.folder))
+    assert (run.returncode, json.loads(run.stdout)["model"]) == (0, "cursor:auto"), run.stderr
 
 
 def test_without_any_model_the_remedy_is_named(house, person):

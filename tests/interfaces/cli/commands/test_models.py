@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from tests.support.command_house import KEYS, LOCAL
+from tests.support.programs import install_fake_programs
 
 from deputy.interfaces.cli import deputy
 from deputy.testing import ProviderServer
@@ -77,6 +78,25 @@ def test_no_line_is_wider_than_80_columns(house):
         assert terminal.end() == 0
     assert [line for line in terminal.text.splitlines() if len(line) > 80] == []
     assert "vllm         ✓ 1 model at" in terminal.text
+
+
+def test_the_models_of_a_program_are_those_that_it_lists(no_config):
+    programs = install_fake_programs(no_config / "bin", ["opencode", "qwen", "codex"])
+    programs.lists("opencode", "".join(f"opencode/m{number}\n" for number in range(10)))
+    programs.lists("codex", '{"models": [{"slug": "gpt-next", "visibility": "list"}]}')
+    path = {"PATH": f"{programs.folder}:/usr/bin:/bin"}
+    done = run(**path)
+    assert "opencode     ✓ 10 models through opencode; no login found\n  Run `opencode auth login`" in done.output
+    assert "  opencode/m7                  window unknown   price unknown\n  and 2 more: deputy models" in done.output
+    assert "qwen         ✗ qwen has no command that lists its models; no login found" in done.output
+    assert "copilot      ✗ used only through its own program, copilot, which is not usable here" in done.output
+    assert "openai       ✓ 1 model through codex; no login found\n" in done.output
+    assert "opencode/m9" in run("opencode", **path).output
+    form = json.loads(run("opencode", "--json", **path).output)
+    assert (form["providers"][0]["answered"], len(form["providers"][0]["models"])) == (True, 10)
+    (no_config / ".local/share/opencode").mkdir(parents=True)
+    (no_config / ".local/share/opencode/auth.json").write_text("{}")
+    assert run("opencode", **path).output.startswith("opencode     ✓ 10 models through opencode\n  opencode/m0")
 
 
 def test_json_tells_the_same_to_programs():

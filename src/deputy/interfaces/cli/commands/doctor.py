@@ -13,10 +13,11 @@ from deputy import __version__
 from deputy.core.errors import StorageCorrupt, StorageError, UsageError
 from deputy.core.fallback import SCOUT
 from deputy.interfaces.cli.console import Console, counted, with_console
-from deputy.interfaces.setup_survey import SetupSurvey, program_names, survey_setup
+from deputy.interfaces.model_check import check_model
+from deputy.interfaces.setup_survey import SetupSurvey, program_lines, program_names, survey_setup
 from deputy.interfaces.text_lines import filled
 from deputy.models.default_model import BY_KEY, MODEL_VARIABLE, ModelChoice, choose_model
-from deputy.models.tool_call_check import ToolCallCheck, check_tool_call
+from deputy.models.tool_call_check import ToolCallCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,7 +119,7 @@ async def _look(models: ModelFactory, configured: str | None, *, can_choose: boo
         choice = await choose_model(models, os.environ, configured) if can_choose else None
         call = None
         if choice is not None and choice.model != SCOUT and (is_called or _is_free(models, survey, choice.model)):
-            call = await check_tool_call(models, choice.model)
+            call = await check_model(models, survey, choice.model)
         return _Looked(choice, survey, call, can_choose)
 
 
@@ -391,6 +392,10 @@ def _model(models: ModelFactory, looked: _Looked) -> DoctorCheck:
             models.catalog.resolve(choice.model)
     except UsageError as error:
         return DoctorCheck("model", "bad", f"{found}; {error.expected}", another)
+    if missing is not None and (program := looked.survey.program_of(missing)) is not None:
+        if program.is_logged_in:
+            return DoctorCheck("model", "ok", f"{found}; executed by the program {program.name}")
+        return DoctorCheck("model", "hint", f"{found}; {program.name} has it, but no login was found", program.login)
     if missing is not None:
         variables = " or ".join(models.catalog.providers[missing].keys)
         needed = f"It needs a key: set {variables}." if variables else f"Only its own program can use it. {another}"
@@ -424,7 +429,10 @@ def _programs(survey: SetupSurvey) -> Iterator[DoctorCheck]:
         if found
         else DoctorCheck("programs", "hint", "no other agents found")
     )
-    looked = survey.programs.values()
+    for program in survey.programs:
+        models, *login = program_lines(program)
+        yield DoctorCheck("models", "ok" if program.is_listed else "hint", models, *login)
+    looked = survey.backends.values()
     unfit = [look.error for look in looked if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
     # A program with two protocols is checked twice, but reported once.
     for message, remedy in dict.fromkeys((error.message, error.recommendation) for error in unfit):

@@ -29,7 +29,8 @@ Examples:
   deputy init --server https://llm.example/v1 --key-variable LLM_KEY
   deputy init --dry-run                          show the file, write nothing
 
-The test is one small tool call. A model of a provider with prices costs less than a cent for it.
+The test is one small tool call. A model of a provider with prices costs less than a cent for it. A model of another
+agent's program is tested by one turn of that program. --yes takes no program without a login.
 
 \b
 Exit codes:
@@ -68,7 +69,7 @@ class _Choices(Struct, frozen=True, kw_only=True):
 @click.option("--key-variable", metavar="VAR", help="The environment variable with the key of that server.")
 @click.option("--no-test", is_flag=True, help="Do not test a tool call.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Take the first model, and write without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Take the first usable model, and write without asking.")
 @with_console()
 def command(
     console: Console,
@@ -135,7 +136,7 @@ async def _init(console: Console, choices: _Choices) -> int:
         offers = _sorted(survey.offers(), choices.server)
         for line in _found_lines(models, survey):
             note(line)
-        model, check = await _choose(models, offers, choices)
+        model, check = await _choose(models, survey, offers, choices)
     form: dict[str, Any] = {"model": model, "test": to_builtins(check), "found": _found_form(survey, offers)}
     if model is None or (check is not None and not check.can_work):
         anyway = "" if check is None else " To use the model anyway, add --no-test."
@@ -164,7 +165,9 @@ def _sorted(found: Iterable[ModelOffer], server: dict[str, Any]) -> list[ModelOf
         return sorted(offers, key=lambda offer: offer.model.partition(":")[0] not in server)
     if (named := load_user().models.default) is not None:
         own = next((offer for offer in offers if offer.model == named), None)
-        named_offer = own or ModelOffer(model=named, reason="your config names it")
+        # A person named it before, so its login is not asked for here; the test shows it.
+        reason = "your config names it" if own is None else own.reason
+        named_offer = ModelOffer(model=named, reason=reason)
         return [named_offer, *(offer for offer in offers if offer.model != named)]
     return offers
 
@@ -173,7 +176,7 @@ def _sorted(found: Iterable[ModelOffer], server: dict[str, Any]) -> list[ModelOf
 
 
 def _found_lines(models: ModelFactory, survey: SetupSurvey) -> Iterator[str]:
-    from deputy.interfaces.setup_survey import program_names
+    from deputy.interfaces.setup_survey import program_lines, program_names
 
     for name in survey.keys:
         server = survey.servers[name]
@@ -188,18 +191,16 @@ def _found_lines(models: ModelFactory, survey: SetupSurvey) -> Iterator[str]:
         yield filled("· server    ", f"no answer: {', '.join(silent)}")
     programs = program_names(survey)
     yield filled(f"{'✓' if programs else '·'} programs  ", ", ".join(programs) or "no other agents found")
-    for program, named in survey.program_models.items():
-        had = f"{program} has {', '.join(named)}, and more" if named else f"name a model of {program}: {program}:MODEL"
-        yield filled(" " * 12, had)
+    for program in survey.programs:
+        for line in program_lines(program):
+            yield filled(" " * 12, line)
 
 
 def _found_form(survey: SetupSurvey, offers: Sequence[ModelOffer]) -> dict[str, Any]:
-    from deputy.interfaces.setup_survey import program_names
-
     return {
         "keys": list(survey.keys),
         "servers": [server for server in survey.servers.values() if not server.problem],
-        "programs": program_names(survey),
+        "programs": survey.programs,
         "models": [offer.model for offer in offers],
     }
 
@@ -208,32 +209,44 @@ def _found_form(survey: SetupSurvey, offers: Sequence[ModelOffer]) -> dict[str, 
 
 
 async def _choose(
-    models: ModelFactory, offers: Sequence[ModelOffer], choices: _Choices
+    models: ModelFactory, survey: SetupSurvey, offers: Sequence[ModelOffer], choices: _Choices
 ) -> tuple[str | None, ToolCallCheck | None]:
     """The chosen model with its test; at a terminal, a model that fails the test can be replaced by another."""
     from deputy.interfaces.cli.terminal_prompt import can_ask
 
     asks = choices.model is None and not choices.yes and can_ask()
-    if choices.model is None and not offers and not asks:
-        note("No model was found. Set a key such as ANTHROPIC_API_KEY, start Ollama, or pass --server URL.")
+    # Only a person chooses a program that has no login yet.
+    usable = next((offer.model for offer in offers if offer.has_login), None)
+    if choices.model is None and usable is None and not asks:
+        for line in _none_lines(survey):
+            note(line)
         return None, None
     while True:
-        model = choices.model or (_asked(offers) if asks else offers[0].model)
+        model = choices.model or (_asked(offers) if asks else usable)
         if model is None:
             return None, None
-        check = await _tested(models, model, offers) if choices.is_tested else None
+        check = await _tested(models, survey, model) if choices.is_tested else None
         if check is None or check.can_work or not asks:
             return model, check
 
 
-async def _tested(models: ModelFactory, model: str, offers: Sequence[ModelOffer]) -> ToolCallCheck | None:
-    from deputy.models.tool_call_check import check_tool_call
+def _none_lines(survey: SetupSurvey) -> Iterator[str]:
+    """Why no model was taken, and what to do."""
+    without = [program for program in survey.programs if not program.is_logged_in]
+    if not without:
+        yield "No model was found. Set a key such as ANTHROPIC_API_KEY, start Ollama, or pass --server URL."
+        return
+    names = ", ".join(program.name for program in without)
+    yield filled("", f"No model was taken: no key, no server, and no login was found for {names}.")
+    yield "Log in to one of them as said above, then run deputy init again; or name its model with --model."
 
-    if any(offer.model == model and offer.is_program for offer in offers):
-        note(f"· test      {model} runs through a program; it was not tested")
-        return None
-    note(f"Testing one tool call with {model} …")
-    check = await check_tool_call(models, model)
+
+async def _tested(models: ModelFactory, survey: SetupSurvey, model: str) -> ToolCallCheck:
+    from deputy.interfaces.model_check import check_model, program_for
+
+    program = program_for(models, survey, model)
+    note(f"Testing one tool call with {model}{f' through {program.name}' if program else ''} …")
+    check = await check_model(models, survey, model)
     for line in check_lines(check):
         note(line)
     return check

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct, structs
 
+from deputy.core.fallback import PROGRAMS_ONLY, SHIPPED_FALLBACK
 from deputy.interfaces.cli.completers import complete_provider
 from deputy.interfaces.cli.console import Console, counted, fitted, with_console
+from deputy.interfaces.setup_survey import AgentProgram
 from deputy.models.catalog import ModelEntry, ResolvedName, read_catalog
 from deputy.models.server_models import ServerList, list_servers
 
@@ -22,10 +24,12 @@ EPILOG = """\b
 Examples:
   deputy models                    all providers, and whether they answer
   deputy models ollama             every model that the server has
+  deputy models opencode           every model that the program lists
   deputy models anthropic --json   as JSON
 
-A ✓ means that the server answered. Name a model as provider:model or by an alias. Models that are not listed work too.
-A key is read from the environment variable shown. A server of your own is a [providers.NAME] in your config.toml."""
+A ✓ means that the server, or the program, answered. Name a model as provider:model or by an alias. Models that are not
+listed work too. A key is read from the environment variable shown. A server of your own is a [providers.NAME] in your
+config.toml."""
 
 _SHOWN = 8
 """The maximum number of models of a server in the list of all providers."""
@@ -39,10 +43,15 @@ class _Listed(Struct, frozen=True):
     models: dict[str, ModelEntry]
     more: int = 0
     """How many of its models are left out."""
+    program: AgentProgram | None = None
+    """The installed program that lists its models, where there is no key."""
 
     @property
-    def answered(self) -> bool:
-        return self.server is not None and not self.server.problem
+    def answered(self) -> bool | None:
+        """Whether the server or the program listed its models; None if none was asked."""
+        if self.program is not None:
+            return self.program.is_listed
+        return None if self.server is None else not self.server.problem
 
 
 @click.command(epilog=EPILOG)
@@ -67,9 +76,28 @@ def command(console: Console, provider: str | None) -> None:
 
 
 async def _list(models: ModelFactory, chosen: list[str], *, is_whole: bool) -> list[_Listed]:
-    async with models:
-        servers = await list_servers(models, chosen)
-    return [_listed(models, name, servers.get(name), is_whole) for name in chosen]
+    import asyncio
+
+    from deputy.interfaces.setup_survey import survey_programs
+
+    async with models, asyncio.TaskGroup() as group:
+        servers = group.create_task(list_servers(models, chosen))
+        without_key = [name for name in chosen if name in SHIPPED_FALLBACK.programs and not models.has_key(name)]
+        _, found = await survey_programs(models.catalog, without_key)
+    # The catalog knows more of a provider than its program, unless the program lists its models.
+    programs = {one.provider: one for one in found if one.is_listed or one.provider in PROGRAMS_ONLY}
+    return [
+        _of_program(models, programs[name], is_whole)
+        if name in programs
+        else _listed(models, name, servers.result().get(name), is_whole)
+        for name in chosen
+    ]
+
+
+def _of_program(models: ModelFactory, program: AgentProgram, is_whole: bool) -> _Listed:
+    named = program.models if is_whole else program.models[:_SHOWN]
+    entries = {name.partition(":")[2]: models.catalog.entry(models.catalog.resolve(name)) for name in named}
+    return _Listed(program.provider, None, entries, len(program.models) - len(named), program)
 
 
 def _listed(models: ModelFactory, provider: str, server: ServerList | None, is_whole: bool) -> _Listed:
@@ -92,7 +120,7 @@ def _described(models: ModelFactory, listed: _Listed) -> dict[str, Any]:
         "protocol": entry.protocol,
         "base_url": models.address(name),
         "ready": models.has_key(name),
-        "answered": None if listed.server is None else listed.answered,
+        "answered": listed.answered,
         "problem": None if listed.server is None else listed.server.problem or None,
         "key_variables": list(entry.keys),
         "key_variable": models.key_variable(name),
@@ -124,8 +152,10 @@ def _names(models: ModelFactory, chosen: set[str]) -> list[dict[str, Any]]:
 
 def _state(models: ModelFactory, listed: _Listed) -> str:
     name, entry = listed.name, models.catalog.providers[listed.name]
+    if listed.program is not None:
+        return _program_state(listed.program)
     if entry.protocol is None:
-        return "used only through its own program"
+        return f"used only through its own program, {PROGRAMS_ONLY[name]}, which is not usable here"
     if listed.server is None:
         return f"no key; set {' or '.join(entry.keys)}"
     variable = models.key_variable(name)
@@ -133,8 +163,20 @@ def _state(models: ModelFactory, listed: _Listed) -> str:
     return f"{said}; key in {variable}" if variable else said
 
 
+def _program_state(program: AgentProgram) -> str:
+    if program.is_listed:
+        said = f"{counted(len(program.models), 'model')} through {program.name}"
+    elif program.lists_models:
+        said = f"{program.name} listed no models"
+    else:
+        said = f"{program.name} has no command that lists its models"
+    return said if program.is_logged_in else f"{said}; no login found"
+
+
 def _provider_lines(models: ModelFactory, listed: _Listed) -> Iterator[str]:
     yield fitted(f"{listed.name:<12} {'✓' if listed.answered else '✗'} {_state(models, listed)}")
+    if listed.program is not None and not listed.program.is_logged_in:
+        yield fitted(f"  {listed.program.login}.")
     for model, known in listed.models.items():
         yield fitted(_model_line(model, known))
     if listed.more:
