@@ -2,7 +2,8 @@
 """Processes that run `deputy`, forked from one that has imported it: real processes, without a second of imports each.
 
 `Popen` and `run` are those of `subprocess`. `python -m deputy` and `python SCRIPT.py` are forked; another command, and
-one whose environment changes how Python starts, is executed as usual.
+one whose environment changes how Python starts, is executed as usual. A shell or a library that starts `deputy` itself
+is given `forked_deputy()`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import termios
 import threading
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import uuid4
 
 NOT_PRELOADED = (
     "deputy.__main__",
@@ -109,6 +111,12 @@ def run(
     return ended
 
 
+def forked_deputy() -> tuple[str, ...]:
+    """A command for `deputy` that a shell or another program can start; it needs all three standard streams."""
+    # Isolated and without packages, Python starts in a third of the time.
+    return (sys.executable, "-I", "-S", str(Path(__file__).with_name("forked_deputy.py")), _server().address)
+
+
 def _prepare(prepared: dict[str, Any]) -> None:
     """Signals as on a new terminal: the tests' own process may ignore that its terminal was closed."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -132,10 +140,14 @@ class _Server:
     """The process that forks."""
 
     def __init__(self) -> None:
+        self.address = f"deputy-fork-server-{uuid4().hex}"
         self._socket, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        with theirs, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"\0{self.address}")
+            listener.listen(128)
+            passed = theirs.fileno(), listener.fileno()
+            command = [sys.executable, __file__, *map(str, passed)]
+            self._process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL)
 
     def fork(self, order: dict[str, Any], given: list[int]) -> tuple[int, int]:
         """Fork with these standard streams; the process's id, and where its status will be written."""
@@ -161,14 +173,15 @@ def _server() -> _Server:
 # --- in the process that forks ----------------------------------------------------------------------------------------
 
 
-def _serve(control: socket.socket) -> dict[str, Any]:
+def _serve(control: socket.socket, listener: socket.socket) -> dict[str, Any]:
     """Fork on demand and write how each child ended; in a child, what it is to run."""
     ended: dict[int, tuple[int, int]] = {}
     poll = select.poll()
     poll.register(control, select.POLLIN)
+    poll.register(listener, select.POLLIN)
     while True:
         for fd, _ in poll.poll():
-            if fd != control.fileno():
+            if fd in ended:
                 poll.unregister(fd)
                 pid, status = ended.pop(fd)
                 with contextlib.suppress(OSError):
@@ -176,23 +189,29 @@ def _serve(control: socket.socket) -> dict[str, Any]:
                 os.close(status)
                 os.close(fd)
                 continue
-            head, ancillary, _, _ = control.recvmsg(_SIZE.size, socket.CMSG_SPACE(16))
+            asking = control if fd == control.fileno() else listener.accept()[0]
+            head, ancillary, _, _ = asking.recvmsg(_SIZE.size, socket.CMSG_SPACE(16))
             if not head:
                 sys.exit()
             fds = array.array("i", ancillary[0][2])
             (size,) = _SIZE.unpack(head)
             body = bytearray()
             while len(body) < size:
-                body += control.recv(size - len(body))
+                body += asking.recv(size - len(body))
             pid = os.fork()
             if not pid:
+                # Closed below, by number.
+                for ours in {control, listener, asking}:
+                    ours.detach()
                 return _become(json.loads(body.decode("utf-8", "surrogateescape")), list(fds))
             for given in fds[:3]:
                 os.close(given)
             watched = os.pidfd_open(pid)
             ended[watched] = pid, fds[3]
             poll.register(watched, select.POLLIN)
-            control.sendall(_SIZE.pack(pid))
+            asking.sendall(_SIZE.pack(pid))
+            if asking is not control:
+                asking.close()
 
 
 def _become(order: dict[str, Any], given: list[int]) -> dict[str, Any]:
@@ -227,7 +246,7 @@ def main() -> NoReturn:
     import deputy
     import deputy.__main__ as program
 
-    control = socket.socket(fileno=int(sys.argv[1]))
+    control, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for module in pkgutil.walk_packages(deputy.__path__, "deputy."):
         if not module.name.startswith(NOT_PRELOADED):
             importlib.import_module(module.name)
@@ -236,7 +255,7 @@ def main() -> NoReturn:
     _warm_up()
     gc.collect()
     gc.freeze()
-    order = _serve(control)
+    order = _serve(control, listener)
     script, *arguments = order["argv"]
     sys.argv = [script or program.__file__, *arguments]
     sys.path[0] = str(Path(script).parent) if script else order["cwd"]

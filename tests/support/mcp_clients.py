@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from mcp import Client, StdioServerParameters
-from tests.support.fork_server import Popen
+from tests.support.fork_server import Popen, forked_deputy
 
 from deputy.interfaces.mcp.server import make_server
 from deputy.interfaces.mcp.server_state import Options, ServerState
@@ -37,9 +37,9 @@ def tasks(*labels: str, **fields: Any) -> dict[str, Any]:
 
 
 def stdio(house: CommandHouse, *arguments: str, **env: str) -> StdioServerParameters:
-    command = ["-m", "deputy", "mcp", *arguments]
+    command, *options = forked_deputy()
     return StdioServerParameters(
-        command=sys.executable, args=command, env={**house.env, **env}, cwd=str(house.workspace)
+        command=command, args=[*options, "mcp", *arguments], env={**house.env, **env}, cwd=str(house.workspace)
     )
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.fork_server import Popen, run
+from tests.support.fork_server import Popen, forked_deputy, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +32,10 @@ def test_a_forked_process_prints_and_ends_as_an_executed_one(arguments: list[str
     env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home"), "COLUMNS": "80"}
     command = [*DEPUTY, *arguments]
     executed = subprocess.run(command, input=b"no request", capture_output=True, cwd=tmp_path, env=env, check=False)
-    forked = run(command, input=b"no request", capture_output=True, cwd=tmp_path, env=env)
     assert executed.returncode == code, executed.stderr
-    assert (forked.returncode, forked.stdout, forked.stderr) == (code, executed.stdout, executed.stderr)
+    for start in (DEPUTY, forked_deputy()):
+        forked = run([*start, *arguments], input=b"no request", capture_output=True, cwd=tmp_path, env=env)
+        assert (forked.returncode, forked.stdout, forked.stderr) == (code, executed.stdout, executed.stderr)
 
 
 def test_a_forked_process_is_killed_and_has_no_stream_of_another(tmp_path: Path):
@@ -46,6 +47,18 @@ def test_a_forked_process_is_killed_and_has_no_stream_of_another(tmp_path: Path)
         assert (first.wait(60), second.poll()) == (-signal.SIGKILL, None)
         # Its input ends here and with that the process, so no other process has kept it open.
         assert (second.communicate(timeout=60)[0], second.returncode) == (b"", 0)
+
+
+def test_what_starts_a_forked_process_passes_signals_on_and_ends_with_it(tmp_path: Path):
+    env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home")}
+    command = [*forked_deputy(), "mcp", "--http", "0", "--json"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=tmp_path, env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"{\n"
+        process.terminate()
+        assert process.wait(60) == 0
+        # At the end of the output no process has it open.
+        assert process.stdout.read().endswith(b"}\n")
 
 
 def test_a_forked_process_takes_its_terminal(tmp_path: Path):

@@ -1,11 +1,13 @@
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.core.redaction.samples import made_up
+from tests.support.fork_server import forked_deputy
 from tests.support.fork_server import run as run_forked
 
 from deputy.interfaces.cli import COMMANDS
@@ -94,7 +96,10 @@ def test_every_command_stands_in_the_reference():
 
 
 def shell(line: str, tmp_path) -> subprocess.CompletedProcess[str]:
-    deputy_line = f"{sys.executable} -c 'from deputy.interfaces.cli import main; main()'"
+    # A forked process needs all streams, and how Python itself flushes at its end is seen of one that is executed.
+    is_executed = "&-" in line or "--help" in line
+    executed = f"{sys.executable} -c 'from deputy.interfaces.cli import main; main()'"
+    deputy_line = executed if is_executed else shlex.join(forked_deputy())
     env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home"), "DEPUTY_MODEL": "offline:scout"}
     return subprocess.run(
         ["sh", "-c", line.replace("deputy", deputy_line, 1)],

@@ -1,14 +1,13 @@
 import os
 import pty
 import select
+import shlex
 import shutil
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from tests.support.fork_server import Popen
+from tests.support.fork_server import Popen, forked_deputy
 from tests.support.scripts import talk, turn
 
 BASH = r"""
@@ -24,7 +23,11 @@ done
 
 @pytest.fixture
 def env(house):
-    """An environment in which `deputy` is the one of this interpreter, with one run in the journal."""
+    """An environment in which `deputy` is the one of this project, with one run in the journal."""
+    program = house.workspace.parent / "bin" / "deputy"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(forked_deputy())} "$@"\n')
+    program.chmod(0o755)
     (house.workspace / ".deputy" / "agents").mkdir(parents=True)
     for name in ("rewriter", "re$(touch x)"):
         text = f"---\nname: {name}\ndescription: Rewrites.\n---\nRewrite it.\n"
@@ -34,7 +37,7 @@ def env(house):
     (config / "config.toml").write_text('[models]\ndefault = "ollama:qwen3"\n')
     model = house.script("s", talk(turn("Here.")))
     assert house.run("ask", "Where is light?", "--model", model).returncode == 0
-    return {**house.env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(house.workspace)}
+    return {**house.env, "PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(house.workspace)}
 
 
 def shell(name: str) -> str:
