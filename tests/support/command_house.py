@@ -66,7 +66,7 @@ class Terminal:
     @property
     def text(self) -> str:
         """What was shown, without colours and movements."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.shown)
+        return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[78])", "", self.shown)
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())

@@ -4,8 +4,10 @@ import asyncio
 import io
 import json
 import os
+import re
 import sys
 
+import pyte
 import pytest
 from tests.support.command_house import entries
 
@@ -73,6 +75,41 @@ def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
     terminal.type("these\n")
     assert terminal.end() == 0
     assert (house.workspace / "made.txt").exists()
+
+
+@pytest.mark.rule("delegate.view")
+def test_the_table_goes_on_above_a_question_until_a_key_is_typed(house):
+    asks = {"when": "first", "turns": [{"calls": [ASK]}, {"text": "Done."}]}
+    looks = [
+        {"calls": [{"name": "Grep", "arguments": {"pattern": f"p{turn}."}}], "delay_seconds": 0.5}
+        for turn in range(100)
+    ]
+    script = house.script("two", asks, {"when": "second", "turns": looks})
+    terminal = house.terminal("delegate", "-t", "a=first", "-t", "b=second", "--yes", "--model", script)
+    terminal.until("asks: Which options?\r\n> ")
+    before = terminal.text
+    terminal.watched_until(lambda: len(set(re.findall(r"Grep p\d+", terminal.text.removeprefix(before)))) > 2)
+    rows = screen(terminal)
+    assert [row.split()[0] for row in rows] == ["Delegate", "[a]", "[b]", "total", "[a]", ">"]
+    assert "[b] → Grep p" in rows[2]
+    assert rows[4:] == ["[a] asks: Which options?", ">"]
+    terminal.type("thosf\x7fe on")
+    terminal.watched_until(lambda: screen(terminal)[-1] == "> those on")
+    still = terminal.text
+    assert house.run("ps", "--all").returncode == 0
+    terminal.type("es\n")
+    terminal.until("[a] ✓ completed")
+    assert terminal.text.removeprefix(still).startswith("es\r\n")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+    assert "those ones" in house.run("transcript", "a").stdout
+
+
+def screen(terminal) -> list[str]:
+    """What a person sees, without empty rows."""
+    shown = pyte.Screen(80, 50)
+    pyte.Stream(shown).feed(terminal.shown)
+    return [row.strip() for row in shown.display if row.strip()]
 
 
 def test_the_table_above_the_second_question_shows_that_the_first_is_answered(house):

@@ -13,6 +13,7 @@ from deputy.core.approval import Decision
 from deputy.core.approval_text import screen, visible_line
 from deputy.core.progress import Progress
 from deputy.interfaces.background import background
+from deputy.interfaces.cli.typed_line import TypedLine
 from deputy.interfaces.text_lines import escaped_invisible, process_redactor
 from deputy.interfaces.view.renderers import View
 
@@ -64,7 +65,9 @@ class TerminalPrompt:
 
     def __init__(self, stop: asyncio.Event, *, shows_all: bool = False) -> None:
         self.view = View()
-        """The live view, paused during a question."""
+        """The live view; during a question it goes on above it, until something is typed."""
+        self._below = ""
+        """What was printed below the table since the question opened."""
         self._stop = stop
         self._shows_all = shows_all
         self._turn = asyncio.Lock()
@@ -75,6 +78,7 @@ class TerminalPrompt:
             if self._stop.is_set():
                 return False
             self.view.pause(self, is_kept=True)
+            self._below = ""
             sys.stderr.write(BELL)
             try:
                 if question.request is not None:
@@ -120,6 +124,7 @@ class TerminalPrompt:
     async def _said(self, text: str, prompt: str) -> str | None:
         """The text typed after the question was shown; None on stop or at the end of input."""
         _show(text)
+        self._below += f"{text}{prompt}"
         try:
             await self._be_stopped(_READ_SECONDS)
             said = await self._line(prompt)
@@ -130,6 +135,7 @@ class TerminalPrompt:
         if said is None or not said.endswith("\n"):
             # A closed terminal ends the input, and sends SIGHUP a moment later.
             await self._be_stopped(_HANG_UP_SECONDS)
+        self._below += said or ""
         return None if self._stop.is_set() else said
 
     async def _be_stopped(self, seconds: float) -> None:
@@ -145,10 +151,17 @@ class TerminalPrompt:
         loop = asyncio.get_running_loop()
         come: asyncio.Future[str | None] = loop.create_future()
         typed = bytearray()
+        line = TypedLine() if self.view.follow(self._below) else None
 
         def read() -> None:
             piece = _typed()
-            typed.extend(piece)
+            if line is not None and piece:
+                self.view.unfollow()
+                _show(line.feed(piece))
+                typed[:] = line.text.encode()
+                piece = b"" if line.is_over else bytes(typed)
+            else:
+                typed.extend(piece)
             if not piece:
                 # The cursor is behind the prompt.
                 sys.stderr.write("\n")
@@ -176,6 +189,7 @@ class TerminalPrompt:
                 return await come
         finally:
             loop.remove_reader(sys.stdin.fileno())
+            self.view.unfollow()
 
 
 _WORDS: dict[str, Choice | Literal["details"]] = {

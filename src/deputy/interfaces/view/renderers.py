@@ -21,7 +21,7 @@ from deputy.interfaces.view.progress_table import (
     text_of,
     tool_error_text,
 )
-from deputy.interfaces.view.terminal_painter import TerminalPainter, echo_off, echo_on, terminal_size
+from deputy.interfaces.view.terminal_painter import TerminalPainter, echo_off, echo_on, keys_on, terminal_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -59,6 +59,13 @@ class View:
 
     def unpause(self, by: object) -> None:
         """Take the terminal back."""
+
+    def follow(self, below: str) -> bool:
+        """Go on with the kept table, above this text; then keys come one by one, without an echo."""
+        return False
+
+    def unfollow(self) -> None:
+        """Leave the kept table as it is: something was typed."""
 
 
 @asynccontextmanager
@@ -145,6 +152,11 @@ class LiveView(View):
         """The owners of the terminal; it is free when all have given it back."""
         self._asked_by: set[object] = set()
         """The owners that ask the person, who sees what is typed."""
+        self._kept: TerminalPainter | None = None
+        """The picture that stays above a question."""
+        self._rows_up: int | None = None
+        """How far above the cursor it is, while it is drawn again."""
+        self._reads_keys = False
         self._is_busy = asyncio.Event()
         self._was_stopped = False
         """Whether the process was stopped (Ctrl-Z) and continues."""
@@ -162,17 +174,33 @@ class LiveView(View):
         """Give up the terminal; an unfinished table is erased, unless it is kept."""
         self.show()
         self._paused_by.add(by)
+        self._rows_up, self._kept = None, (self._painter or self._kept) if is_kept else None
         self._stop(is_erased=not (is_kept or self._table.is_over))
         if is_kept:
             self._asked_by.add(by)
-            echo_on()
 
     def unpause(self, by: object) -> None:
         """Take the terminal back from one owner."""
         self._paused_by.discard(by)
         if by in self._asked_by:
             self._asked_by.discard(by)
+            self._kept, self._rows_up, self._reads_keys = None, None, False
+            echo_on()
             echo_off()
+
+    def follow(self, below: str) -> bool:
+        """Go on with the kept table, unless the text below it has moved it off the screen."""
+        self._rows_up = None if self._kept is None or self._table.is_over else self._kept.rows_up(below)
+        self._reads_keys = self._rows_up is not None
+        if self._reads_keys:
+            keys_on()
+        else:
+            echo_on()
+        return self._reads_keys
+
+    def unfollow(self) -> None:
+        """Leave the kept table as it is."""
+        self._rows_up = None
 
     async def paint(self) -> None:
         """Redraw the table until cancelled."""
@@ -189,6 +217,7 @@ class LiveView(View):
                 # The shell has switched the echo on.
                 echo_off()
             self.show()
+            self._show_kept()
             await asyncio.sleep(FRAME_SECONDS)
 
     def _continued(self, _signal: int, _frame: object) -> None:
@@ -204,6 +233,15 @@ class LiveView(View):
             self._painter.continued()
         self._was_stopped = False
         self._paint(self._painter, terminal_size()[1] - 1)
+
+    def _show_kept(self) -> None:
+        if self._was_stopped and self._reads_keys:
+            # The shell has printed since, and has switched the echo on.
+            self._rows_up, self._was_stopped = None, False
+            keys_on()
+        if self._kept is not None and self._rows_up is not None and terminal_size()[0] == self._kept.width:
+            lines = self._table.lines(time.monotonic(), self._kept.height)
+            self._kept.draw_above([_picture(spans) for spans in lines], self._rows_up)
 
     def finish(self) -> None:
         """Draw the whole table for the last time."""
@@ -262,6 +300,14 @@ class ParentView(View):
     def unpause(self, by: object) -> None:
         """Take the terminal back."""
         self._view.unpause(by)
+
+    def follow(self, below: str) -> bool:
+        """Go on with the kept table."""
+        return self._view.follow(below)
+
+    def unfollow(self) -> None:
+        """Leave the kept table as it is."""
+        self._view.unfollow()
 
     def _print(self, blocks: Sequence[str]) -> None:
         for block in blocks:

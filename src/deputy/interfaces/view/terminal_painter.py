@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _ERASE_LINE, _ERASE_BELOW = "\x1b[K", "\x1b[J"
+_SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
 _LOCAL_MODES = 3
 
 
@@ -55,6 +56,38 @@ class TerminalPainter:
         sys.stderr.write(f"{end}{SHOW_CURSOR}")
         sys.stderr.flush()
 
+    def rows_up(self, below: str) -> int | None:
+        """The rows from the cursor to the first line, with this text below the picture; None if it is not on screen."""
+        from rich.cells import cell_len
+
+        width, height = terminal_size()
+        rows = sum(max(1, -(-cell_len(line) // width)) for line in below.split("\n"))
+        up = len(self._lengths) - 1 + rows
+        return up if self._lengths and self._drawn[0] == width and up < height else None
+
+    def draw_above(self, lines: Sequence[Text], rows_up: int) -> None:
+        """Replace the picture, which has been left, without moving the cursor below it."""
+        width, _ = self._drawn
+        blank = [type(lines[0])()] * (len(self._lengths) - len(lines))
+        for line in lines:
+            line.truncate(width - 1, overflow="ellipsis")
+        shown = [self._styled(line) for line in [*lines, *blank]]
+        if shown != self._drawn[1]:
+            picture = "\n".join(f"{line}{_ERASE_LINE}" for line in shown)
+            sys.stderr.write(f"{_SAVE_CURSOR}\r\x1b[{rows_up}A{picture}{_RESTORE_CURSOR}")
+            sys.stderr.flush()
+            self._drawn = (width, shown)
+
+    @property
+    def width(self) -> int:
+        """The columns of the terminal when it was drawn."""
+        return self._drawn[0]
+
+    @property
+    def height(self) -> int:
+        """The number of lines of the picture."""
+        return len(self._lengths)
+
     def _styled(self, line: Text) -> str:
         with self._console.capture() as captured:
             self._console.print(line, end="", soft_wrap=True)
@@ -85,13 +118,22 @@ _modes: list[Any] = []
 
 def echo_off() -> None:
     """Do not show what is typed, which would move the picture; from the background nothing is changed."""
+    _switch_off(termios.ECHO)
+
+
+def keys_on() -> None:
+    """Pass each key on at once, without an echo, so that the program knows whether anything was typed."""
+    _switch_off(termios.ECHO | termios.ICANON)
+
+
+def _switch_off(modes_off: int) -> None:
     with suppress(termios.error, OSError, ValueError):
         number = sys.stderr.fileno()
         if _is_in_background(number):
             return
         modes = termios.tcgetattr(number)
         silent = [*modes]
-        silent[_LOCAL_MODES] &= ~termios.ECHO
+        silent[_LOCAL_MODES] &= ~modes_off
         termios.tcsetattr(number, termios.TCSADRAIN, silent)
         _modes[:] = _modes or modes
 
@@ -105,7 +147,7 @@ def _is_in_background(number: int) -> bool:
 
 
 def echo_on() -> None:
-    """Restore the modes that `echo_off` has changed."""
+    """Restore the modes that `echo_off` and `keys_on` have changed."""
     with suppress(termios.error, OSError, ValueError):
         if _modes:
             modes, _modes[:] = [*_modes], []
