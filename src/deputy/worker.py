@@ -17,7 +17,8 @@ from deputy.core.errors import StorageError, Unquoted, UsageError, WorkspaceErro
 from deputy.core.events import Requested, RunOpened
 from deputy.core.queue_names import queue_of
 from deputy.engine.dispatch import run_workflow
-from deputy.engine.worktree import workspace_missing
+from deputy.engine.ports import WorktreeChanges
+from deputy.engine.worktree import with_work, workspace_missing
 from deputy.journal import home
 from deputy.journal.transcript import safe_id
 from deputy.options import DeputyOptions
@@ -66,80 +67,95 @@ class _Place(NamedTuple):
     """They decide approvals, questions and limits."""
 
 
+class _OpenServices(NamedTuple):
+    """Services, and what is open of them."""
+
+    services: Services
+    stack: AsyncExitStack
+
+
 class WorkspaceServices:
     """The services of the workspaces that this worker serves, opened when a run first needs them."""
 
-    def __init__(
-        self, parts: RuntimeParts, journal: PostgresJournal, workspaces: GitWorkspaces, stack: AsyncExitStack
-    ) -> None:
+    def __init__(self, parts: RuntimeParts, journal: PostgresJournal, workspaces: GitWorkspaces) -> None:
         self._parts = parts
         self._options = parts.options
         self._journal = journal
         self._workspaces = workspaces
-        self._stack = stack
-        self._of_snapshots: dict[str, tuple[Services, AsyncExitStack]] = {}
-        """The services of trees that have a checkout of their own, and what is open of them."""
         self._clean_at = 0.0
-        self._opened: dict[_Place, Services] = {}
-        self._of_root: dict[str, Services] = {}
+        self._opened: dict[_Place | str, _OpenServices] = {}
+        """By the folder that trees share, or by the tree that has a checkout of its own."""
+        self._of_root: dict[str, _Place | str] = {}
+        """Which of them the trees of active runs use."""
         self._opening = asyncio.Lock()
 
     async def execute(self, run: RunContext, start: RunStart) -> Outcome:
         """The workflow of a run, with the services of its tree."""
         root = run.lineage.root_id
-        services = self._of_root.get(root) or await self._find(root, start)
+        services = await self._services_of(root, start)
         if isinstance(services, WorkspaceError):
             return workspace_missing(run, services)
-        self._of_root[root] = services
         return _with_host(await run_workflow(run, start, services=services))
 
     def finish(self, state: State) -> None:
         """Forget what the services keep of an ended run."""
         root = state.run if state.lineage is None else state.lineage.root_id
-        services = self._of_root.get(root)
-        if services is not None:
-            services.finish(state)
-        if root == state.run:
-            self._of_root.pop(root, None)
+        used = self._of_root.get(root)
+        if used is not None:
+            self._opened[used].services.finish(state)
 
     async def keep(self, place: Worktree, label: str, outcome: Outcome) -> Outcome:
-        """The outcome of a stopped run with the changes in its worktree."""
-        services = self._of_root.get(outcome.lineage.root_id)
-        return outcome if services is None else await keep_changes(services, place, label, outcome)
+        """The outcome of a stopped run with the changes in its worktree, which may come from another machine."""
+        try:
+            services = await self._services_of(outcome.lineage.root_id)
+            if isinstance(services, WorkspaceError):
+                raise services
+            here = place if services.worktrees is None else await services.worktrees.restore(outcome.session_id, place)
+        except (WorkspaceError, StorageError) as error:
+            # What is stored of it can be fetched.
+            return with_work(outcome, WorktreeChanges(branch=place.branch, warning=str(error)))
+        return await keep_changes(services, here, label, outcome)
 
     async def tidy(self, active: Callable[[], Collection[str]]) -> None:
-        """Close the checkouts of trees that this worker no longer works on, and remove what no process uses."""
-        ended = [root for root in self._of_snapshots if root not in active()]
-        for root in ended:
-            async with self._opening:
-                # A run of the tree may have begun meanwhile.
-                if root not in active():
-                    self._of_root.pop(root, None)
-                    await self._of_snapshots.pop(root)[1].aclose()
+        """Close what trees that this worker no longer works on had open, and remove what no process uses."""
+        async with self._opening:
+            self._of_root = {root: used for root, used in self._of_root.items() if root in active()}
+            ended = self._opened.keys() - self._of_root.values()
+            for used in ended:
+                await self._opened.pop(used).stack.aclose()
         if ended or time.monotonic() >= self._clean_at:
             self._clean_at = time.monotonic() + CLEAN_SECONDS
             # Another process may remove the same at this moment.
             with suppress(OSError, WorkspaceError):
                 await interruptible(self._workspaces.clean_up)
 
-    async def _find(self, root: str, start: RunStart) -> Services | WorkspaceError:
+    async def _services_of(self, root: str, start: RunStart | None = None) -> Services | WorkspaceError:
         """The services of a tree, or the reason why this machine cannot have its folder."""
+        async with self._opening:
+            if root not in self._of_root:
+                try:
+                    self._of_root[root] = await self._find(root, start)
+                except WorkspaceError as error:
+                    return error
+            return self._opened[self._of_root[root]].services
+
+    async def _find(self, root: str, start: RunStart | None) -> _Place | str:
+        """Open the services of a tree, unless they are open."""
         first = await self._journal.get(root, "requested")
         top = start if first is None or not isinstance(first.event, RunOpened | Requested) else first.event
+        if top is None:
+            raise WorkspaceError(f"The store has no record of the tree {root}", "Submit the work again.")
         given = top.conditions or Conditions()
-        try:
-            async with self._opening:
-                if given.snapshot is not None:
-                    if root not in self._of_snapshots:
-                        await self._open_snapshot(root, given, given.snapshot)
-                    return self._of_snapshots[root][0]
-                folder = await asyncio.to_thread(self._folder, top.workspace, given)
-                place = _Place(folder, given)
-                if place not in self._opened:
-                    self._opened[place] = await self._open(place, self._stack)
-                return self._opened[place]
-        except WorkspaceError as error:
-            return error
+        if given.snapshot is not None:
+            if root not in self._opened:
+                self._opened[root] = await self._open_snapshot(root, given, given.snapshot)
+            return root
+        place = _Place(await asyncio.to_thread(self._folder, top.workspace, given), given)
+        if place not in self._opened:
+            async with AsyncExitStack() as opening:
+                services = await self._open(place, opening)
+                self._opened[place] = _OpenServices(services, opening.pop_all())
+        return place
 
     def _folder(self, workspace: str, given: Conditions) -> str:
         # A record of the store must not choose folders of this machine: its own config does.
@@ -150,7 +166,7 @@ class WorkspaceServices:
             )
         return shared_folder(self._parts, given.shared)
 
-    async def _open_snapshot(self, root: str, given: Conditions, snapshot: Snapshot) -> None:
+    async def _open_snapshot(self, root: str, given: Conditions, snapshot: Snapshot) -> _OpenServices:
         """Open the services of a tree whose workspace is a checkout of its own."""
         folder = await self._workspaces.open(root, snapshot)
         async with AsyncExitStack() as opening:
@@ -160,12 +176,12 @@ class WorkspaceServices:
             )
             opening.callback(worktrees.release)
             services = await self._open(_Place(folder, given), opening, worktrees)
-            self._of_snapshots[root] = (services, opening.pop_all())
+            return _OpenServices(services, opening.pop_all())
 
     async def close(self) -> None:
         """Close what is open of all trees."""
-        for _, stack in self._of_snapshots.values():
-            await stack.aclose()
+        while self._opened:
+            await self._opened.popitem()[1].stack.aclose()
 
     async def _open(self, place: _Place, stack: AsyncExitStack, worktrees: PlacedWorktrees | None = None) -> Services:
         given = place.conditions
@@ -299,10 +315,11 @@ async def open_worker(options: DeputyOptions, labels: Sequence[str] = ()) -> Asy
 
 @asynccontextmanager
 async def _services(parts: RuntimeParts, journal: PostgresJournal) -> AsyncGenerator[WorkspaceServices]:
-    async with AsyncExitStack() as stack:
-        services = WorkspaceServices(parts, journal, git_workspaces(parts), stack)
-        stack.push_async_callback(services.close)
+    services = WorkspaceServices(parts, journal, git_workspaces(parts))
+    try:
         yield services
+    finally:
+        await services.close()
 
 
 def _dispatch(store: PostgresStore, owner: str) -> Dispatch:

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.postgres import emptied_queue_database
 from tests.support.scripts import call, turn
-from tests.support.workspace_machine import content, git, repository
+from tests.support.workspace_machine import Machine, content, git, repository
 
 from deputy.client import Deputy
+from deputy.core.conditions import Conditions
 from deputy.core.errors import UsageError
 from deputy.core.events import RunOpened
-from deputy.core.outcome import Completed, Failed
+from deputy.core.outcome import Cancelled, Completed, Failed
 from deputy.core.request import Grant, Lineage
 from deputy.core.task import Task
 from deputy.engine.call import RUN
 from deputy.interfaces.stored_branches import fetch_branches, patches
+from deputy.interfaces.web.run_details import run_diff
+from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 from deputy.journal.transcript import transcribe
 from deputy.options import DeputyOptions
@@ -99,6 +102,12 @@ def test_a_worker_reads_the_files_and_its_changes_are_a_branch_here(cluster: Clu
     with queries:
         state = queries.state(cluster.run)
         assert state is not None
+        refs = git(cluster.folder, "for-each-ref")
+        shown: Any = run_diff(queries, outcome.session_id, "")
+        assert [file.path for file in shown.files] == ["sub/new.txt"]
+        assert "+hello" in run_diff(queries, outcome.session_id, "sub/new.txt").patch
+        # The page only reads: no branch came to the repository.
+        assert git(cluster.folder, "for-each-ref") == refs
         assert fetch_branches(queries, state) == []
         ((run, patch),) = patches(queries, state)
         notes = getattr(transcribe(queries.records(run)), "notes", ())
@@ -107,6 +116,33 @@ def test_a_worker_reads_the_files_and_its_changes_are_a_branch_here(cluster: Clu
     # What was noted on the worker is read here, where no file of it is.
     assert (notes, list(cluster.home.glob("subagent/*"))) == (("A finding.",), [])
     assert list(cluster.worker_home.glob("subagent/*.scratch.md")) != []
+
+
+@pytest.mark.rule("workspace.moves")
+def test_the_work_of_a_run_that_is_cancelled_on_another_worker_is_its_branch(cluster: Cluster, tmp_path: Path):
+    store = PostgresStore(os.environ["DEPUTY_STORE"], tmp_path)
+    submitter, first = Machine(tmp_path / "a", store), Machine(tmp_path / "b", store)
+    snapshot = submitter.send(cluster.folder)
+    lineage = Lineage.root("sess_1_root00")
+    start = RunOpened(lineage=lineage, conditions=Conditions(snapshot=snapshot))
+
+    async def go() -> Outcome:
+        worktrees, place = await first.opened(snapshot, lineage.session_id)
+        (first.home / "worktrees" / lineage.session_id / "new.txt").write_text("half\n")
+        await worktrees.changed(place.root)
+        async with open_worker(DeputyOptions(home=cluster.worker_home)) as second:
+            await second.journal.begin(lineage.session_id, start)
+            services: Any = second._services  # pyright: ignore[reportPrivateUsage]
+            ended = await services.keep(place, "scribe", Cancelled(lineage=lineage, summary="Cancelled."))
+            assert len(services._opened) == 1
+            await services.tidy(set)
+            assert (services._opened, services._of_root) == ({}, {})
+            return ended
+
+    outcome = asyncio.run(go())
+    assert [one.path for one in outcome.artifacts] == ["new.txt"]
+    submitter.bring(outcome.branch, snapshot, cluster.folder)
+    assert git(cluster.folder, "show", f"{outcome.branch}:new.txt") == "half\n"
 
 
 @pytest.mark.rule("workspace.placed")

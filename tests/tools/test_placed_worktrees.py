@@ -183,6 +183,77 @@ def test_a_subagent_on_another_machine_gets_the_files_of_its_caller(
     assert git(repository, "show", f"{done.branch}:a.txt") == "by the caller\n"
 
 
+@pytest.mark.rule("workspace.moves")
+def test_a_subagent_of_a_subagent_gets_the_files_on_a_third_machine(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path, tmp_path: Path, store: PostgresStore
+):
+    snapshot = submitter.send(repository / "sub")
+    caller = asyncio.run(changed(worker, snapshot, {"b.txt": "by the caller\n"}))
+
+    async def located(machine: Machine, recorded: str) -> str:
+        root = await machine.workspaces.open("tree", snapshot)
+        folder = machine.home / "worktrees"
+        worktrees = PlacedWorktrees(folder, Path(root), os.environ, safe_id, machine.workspaces, snapshot)
+        return await worktrees.locate(recorded)
+
+    third = Machine(tmp_path / "third", store)
+    child = asyncio.run(located(other, caller.root))
+    grandchild = asyncio.run(located(third, child))
+    assert grandchild.startswith(str(third.home))
+    assert (Path(grandchild) / "b.txt").read_text() == "by the caller\n"
+    # The checkout of the tree itself is known by its name, too.
+    whole = asyncio.run(located(third, str(other.open(snapshot, "tree"))))
+    assert content(Path(whole)) == content(repository / "sub")
+
+
+@pytest.mark.rule("workspace.moves")
+def test_the_work_of_a_run_that_was_ended_from_elsewhere_is_its_last_checkpoint(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path
+):
+    snapshot = submitter.send(repository)
+    lost = asyncio.run(changed(worker, snapshot, {"a.txt": "half\n"}))
+    (Path(lost.root) / "a.txt").write_text("more\n")
+    asyncio.run(committed(worker, snapshot, lost, "b.txt"))
+    submitter.bring(lost.branch, snapshot, repository)
+    assert git(repository, "show", f"{lost.branch}:a.txt") == "more\n"
+    assert git(repository, "log", "--format=%s", f"{snapshot.head}..{lost.branch}").split("\n")[:2] == [
+        "Work of a subagent",
+        "Own commit",
+    ]
+
+
+async def committed(machine: Machine, snapshot: Snapshot, place: Worktree, name: str) -> None:
+    """An agent commits a file itself, and leaves others changed."""
+    worktrees, _ = await restored(machine, snapshot, place)
+    write(Path(place.root), {name: "committed\n"})
+    git(Path(place.root), "add", name)
+    git(Path(place.root), "commit", "--quiet", "-m", "Own commit")
+    await worktrees.changed(place.root)
+
+
+@pytest.mark.rule("workspace.moves")
+def test_work_that_is_too_large_to_be_stored_goes_on_here_and_only_here(
+    submitter: Machine, other: Machine, repository: Path, tmp_path: Path, store: PostgresStore
+):
+    small = Machine(tmp_path / "small", store, max_bytes=10_000)
+    snapshot = submitter.send(repository)
+
+    async def work() -> WorktreeChanges:
+        worktrees, place = await small.opened(snapshot)
+        write(Path(place.root), {"a.txt": "first\n"})
+        await worktrees.changed(place.root)
+        write(Path(place.root), {"big.txt": "x" * 20_000})
+        await worktrees.changed(place.root)
+        with pytest.raises(WorkspaceError, match=f"only on {os.uname().nodename}: they were too large"):
+            await restored(other, snapshot, place)
+        return await worktrees.close(place, "scribe: Did it.")
+
+    done = asyncio.run(work())
+    assert "its files could not be stored for other machines" in done.warning
+    submitter.bring(done.branch, snapshot, repository)
+    assert git(repository, "show", f"{done.branch}:big.txt") == "x" * 20_000
+
+
 @pytest.mark.rule("workspace.hostile")
 def test_a_record_cannot_choose_a_folder_of_the_worker(
     submitter: Machine, worker: Machine, other: Machine, repository: Path, tmp_path: Path

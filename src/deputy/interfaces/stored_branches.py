@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from deputy.core.errors import DeputyError
 from deputy.core.events import Record, Requested, RunOpened
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
     from deputy.processes.child_process import StopSignal
-    from deputy.tools.git_workspaces import GitWorkspaces
+    from deputy.tools.git_workspaces import GitWorkspaces, StoredWork
+
+    T = TypeVar("T")
 
 
 class _Stored(NamedTuple):
@@ -52,6 +54,11 @@ def patches(queries: Queries, state: State) -> Iterator[tuple[str, str]]:
             yield one.run, text
 
 
+def find_work(branch: str, snapshot: Snapshot) -> StoredWork | None:
+    """What is stored of a branch, in a repository of the home: no repository of the user changes."""
+    return _with_workspaces(lambda all_, stop: all_.find_now(branch, snapshot, stop))
+
+
 def _stored(queries: Queries, state: State) -> Iterator[_Stored]:
     top = _top(queries, state) if store_url() else None
     snapshot = snapshot_of(queries, state) if top is not None else None
@@ -75,7 +82,7 @@ def _top(queries: Queries, state: State) -> RunOpened | Requested | None:
     return first if isinstance(first, RunOpened | Requested) else None
 
 
-def _with_workspaces(do: Callable[[GitWorkspaces, StopSignal], str]) -> str:
+def _with_workspaces(do: Callable[[GitWorkspaces, StopSignal], T]) -> T:
     from deputy.journal.home import home_path, make_home
     from deputy.journal.transcript import safe_id
     from deputy.processes.child_process import StopSignal

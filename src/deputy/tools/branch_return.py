@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.errors import WorkspaceError
 from deputy.tools.git import Git, GitFailed
-from deputy.tools.git_mirror import HAVE
+from deputy.tools.git_mirror import HAVE, is_commit
 from deputy.tools.git_snapshot import LISTED_BYTES
 from deputy.tools.secret_files import is_withheld
 
@@ -72,13 +72,18 @@ def _rebuilt(mirror: GitMirror, work: Bundle, snapshot: Snapshot) -> str:
         parent = snapshot.head
         if tree != mirror.tree_of(snapshot.head):
             parent = _commit(git, tree, parent, work.tip, _UNCOMMITTED)
-        listed = git.run("rev-list", "--reverse", "--first-parent", f"{snapshot.commit}..{work.tip}").split()
+        is_checkpoint = is_commit(work.head)
+        last = work.head if is_checkpoint else work.tip
+        listed = git.run("rev-list", "--reverse", "--first-parent", f"{snapshot.commit}..{last}").split()
+        # Of a checkpoint: the files above the last commit.
+        listed += [work.tip] if is_checkpoint else []
         for commit in listed if len(listed) <= _MOST_COMMITS else [work.tip]:
             index.run("read-tree", tree)
             changes = _changes(git.run(*_RAW, snapshot.commit, commit, most=LISTED_BYTES))
             index.run("update-index", "-z", "--index-info", given=_given(changes))
-            message = git.run("log", "-1", "--format=%B", commit).strip() or "Work of a subagent"
-            parent = _commit(git, index.run("write-tree").strip(), parent, commit, message)
+            is_own = is_checkpoint and commit == work.tip
+            message = "" if is_own else git.run("log", "-1", "--format=%B", commit).strip()
+            parent = _commit(git, index.run("write-tree").strip(), parent, commit, message or "Work of a subagent")
     return parent
 
 

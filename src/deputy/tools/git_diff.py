@@ -57,6 +57,8 @@ class DiffPlace(Struct, frozen=True, kw_only=True):
     base: str
     branch: str
     is_worktree: bool
+    tip: str = ""
+    """The last commit, if the repository has no such branch."""
 
 
 def find_place(worktree: str, repository: str, base: str, branch: str) -> DiffPlace:
@@ -87,7 +89,7 @@ def _all_files(place: DiffPlace, environ: Mapping[str, str]) -> list[ChangedFile
 
 
 def _range(place: DiffPlace) -> tuple[str, ...]:
-    return (place.base,) if place.is_worktree else (place.base, f"refs/heads/{place.branch}")
+    return (place.base,) if place.is_worktree else (place.base, place.tip or f"refs/heads/{place.branch}")
 
 
 def _file(row: str) -> ChangedFile:

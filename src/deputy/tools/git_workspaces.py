@@ -10,11 +10,13 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
 
 from deputy.core.errors import WorkspaceError
 from deputy.core.snapshot import Snapshot
-from deputy.engine.ports.workspaces import SentSnapshot
+from deputy.engine.ports.workspaces import Bundle, SentSnapshot
 from deputy.processes.child_process import interruptible
 from deputy.tools.branch_return import attach
 from deputy.tools.git import Git, GitFailed
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from deputy.engine.ports import Worktree
-    from deputy.engine.ports.workspaces import Bundle, Bundles, BundleStore
+    from deputy.engine.ports.workspaces import Bundles, BundleStore
     from deputy.processes.child_process import StopSignal
 
 SENT, MIRRORS, CHECKOUTS, WORKTREES = "sent", "mirrors", "workspaces", "worktrees"
@@ -46,6 +48,13 @@ _DAY_SECONDS = 86_400.0
 """A chain of checkpoints is not longer."""
 _OPENING, _SENDING = "The workspace was not opened", "The workspace was not sent"
 _BRINGING = "The branch was not fetched"
+
+
+class StoredWork(NamedTuple):
+    """Work that was fetched: the repository of the home that has it, and its last commit."""
+
+    folder: str
+    tip: str
 
 
 class GitWorkspaces:
@@ -231,8 +240,12 @@ class GitWorkspaces:
             )
             with locked(path), self._store.bundles() as bundles:
                 mirror = GitMirror(path, self._environ, stop)
-                tree = take_tree(source, path, self._environ, stop, max_bytes=self._max_bytes).tree
                 last = bundles.of_branch(f"{place.branch}{_CHECKPOINT}")
+                try:
+                    tree = take_tree(source, path, self._environ, stop, max_bytes=self._max_bytes).tree
+                except WorkspaceError:
+                    self._miss(bundles, run, path.name, place.branch, head)
+                    raise
                 last = last if last is not None and mirror.has(last.tip) else None
                 if mirror.tree_of(head if last is None or last.head != head else last.tip) == tree:
                     return
@@ -247,21 +260,30 @@ class GitWorkspaces:
                     mirror.put(bundles, path.name, tip, None, name, head)
                 bundles.use(run, path.name, tip, "" if last is None or last.tip == tip else last.tip)
 
+    def _miss(self, bundles: Bundles, run: str, repository: str, branch: str, head: str) -> None:
+        """Note that files of a run are only on this machine, so that no other continues with older ones."""
+        name, host = f"{branch}{_CHECKPOINT}", os.uname().nodename
+        bundles.put(Bundle(repository=repository, tip=f"{name}@{host}", branch=name, head=head, only_on=host), ())
+        bundles.use(run, repository, f"{name}@{host}")
+
     def resume_now(self, branch: str, stop: StopSignal) -> str:
         """Fetch what is stored of a branch into its mirror."""
         with explained(_OPENING, self._home), self._store.bundles() as bundles:
-            stored, last = bundles.of_branch(branch), bundles.of_branch(f"{branch}{_CHECKPOINT}")
+            stored, last = _stored_of(bundles, branch)
             newest = last or stored
             if newest is None:
                 return ""
+            if last is not None and last.only_on:
+                raise WorkspaceError(
+                    f"The changed files of the run are only on {last.only_on}: they were too large for the store",
+                    "Begin the work anew with a larger `[workspace] max_bytes` on the workers.",
+                )
             path = self._home / MIRRORS / check_id(newest.repository)
             with locked(path):
                 mirror = GitMirror(path, self._environ, stop)
                 for one in filter(None, (stored, last)):
                     mirror.fetch(bundles, one.repository, one.tip, self._store.location)
-                if last is not None and stored is not None and last.head != stored.tip:
-                    # A checkpoint from before the branch was stored is in it.
-                    last = None if _contains(mirror.git, stored.tip, last.head) else last
+                last = last if _is_newer(mirror, last, stored) else None
                 head = last.head if last is not None else newest.tip if stored is None else stored.tip
                 mirror.git.run("update-ref", f"refs/heads/{branch}", head)
                 return "" if last is None else last.tip
@@ -279,8 +301,8 @@ class GitWorkspaces:
         """Make a stored branch of work a branch of a repository."""
         with explained(_BRINGING, self._home), self._store.bundles() as bundles:
             # The names are of a worker: they must not move a branch of the user.
-            found = bundles.of_branch(branch) if branch.startswith(OWN_BRANCHES) else None
-            if found is None or found.branch != branch or not is_commit(snapshot.commit):
+            is_known = branch.startswith(OWN_BRANCHES) and is_commit(snapshot.commit)
+            if not is_known or not any(_stored_of(bundles, branch)):
                 raise WorkspaceError(
                     f"The store {self._store.location} has no branch {branch}",
                     "The run left no changes, or they are on the machine that carried it out.",
@@ -295,22 +317,37 @@ class GitWorkspaces:
             with locked(path):
                 mirror = GitMirror(path, self._environ, stop, quoted_path(source.objects))
                 mirror.make(source.object_format)
-                mirror.fetch(bundles, found.repository, found.tip, self._store.location)
-                return attach(mirror, source, found, snapshot, self._environ, stop)
+                found = self._fetched(bundles, mirror, branch)
+                return "" if found is None else attach(mirror, source, found, snapshot, self._environ, stop)
 
     def patch_now(self, branch: str, snapshot: Snapshot, stop: StopSignal) -> str:
         """The changes of a stored branch as a patch; empty if the store has none."""
-        with explained(_BRINGING, self._home), self._store.bundles() as bundles:
-            found = bundles.of_branch(branch)
+        with explained(_BRINGING, self._home):
+            found = self.find_now(branch, snapshot, stop)
             if found is None:
                 return ""
+            options = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+            git = GitMirror(Path(found.folder), self._environ, stop).git
+            return git.run("diff", *options, snapshot.commit, found.tip, most=_PATCH_BYTES)
+
+    def find_now(self, branch: str, snapshot: Snapshot, stop: StopSignal) -> StoredWork | None:
+        """Fetch a stored branch into a repository of the home, which the repository of the user does not know."""
+        with explained(_BRINGING, self._home), self._store.bundles() as bundles:
             path = self._home / MIRRORS / check_id(snapshot.repository)
             with locked(path):
                 mirror = GitMirror(path, self._environ, stop)
                 mirror.make(_format_of(snapshot.commit))
-                mirror.fetch(bundles, found.repository, found.tip, self._store.location)
-                options = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
-                return mirror.git.run("diff", *options, snapshot.commit, found.tip, most=_PATCH_BYTES)
+                found = self._fetched(bundles, mirror, branch)
+                return None if found is None else StoredWork(str(path), found.tip)
+
+    def _fetched(self, bundles: Bundles, mirror: GitMirror, branch: str) -> Bundle | None:
+        """What is stored of a branch, now in the mirror; of a run that was ended elsewhere, its last checkpoint."""
+        stored, last = _stored_of(bundles, branch)
+        last = None if last is not None and last.only_on else last
+        for one in filter(None, (stored, last)):
+            mirror.fetch(bundles, one.repository, one.tip, self._store.location)
+        found = last if _is_newer(mirror, last, stored) else stored
+        return None if found is None else structs.replace(found, branch=branch)
 
     # --- bounded disk -------------------------------------------------------------------------------------------------
 
@@ -405,6 +442,24 @@ def _remove_unused(folder: Path) -> None:
             Path(f"{folder}.lock").unlink(missing_ok=True)
         finally:
             os.close(descriptor)
+
+
+def _stored_of(bundles: Bundles, branch: str) -> tuple[Bundle | None, Bundle | None]:
+    """What is stored of a branch, and of the files that were not committed to it."""
+    return _named(bundles, branch), _named(bundles, f"{branch}{_CHECKPOINT}")
+
+
+def _named(bundles: Bundles, branch: str) -> Bundle | None:
+    found = bundles.of_branch(branch)
+    # A bad store may name another branch inside.
+    return found if found is not None and found.branch == branch else None
+
+
+def _is_newer(mirror: GitMirror, last: Bundle | None, stored: Bundle | None) -> bool:
+    """Whether a checkpoint has more than the branch; one from before the branch was stored is in it."""
+    if last is None or stored is None or last.head == stored.tip:
+        return last is not None
+    return not _contains(mirror.git, stored.tip, last.head)
 
 
 def _contains(git: Git, commit: str, ancestor: str) -> bool:

@@ -6,15 +6,15 @@ import asyncio
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
-from deputy.core.errors import StorageError, WorkspaceError
+from deputy.core.errors import StorageBusy, StorageError, WorkspaceError
 from deputy.engine.ports import NoWorktree, Worktree
 from deputy.processes.child_process import interruptible
 from deputy.tools.git import Git
-from deputy.tools.git_mirror import NO_SETTINGS, explained
+from deputy.tools.git_mirror import NO_SETTINGS, explained, is_commit
 from deputy.tools.git_workspaces import CHECKOUTS, WORKTREES
 from deputy.tools.git_worktrees import GitWorktrees, prepare, remove_kept
 
@@ -25,6 +25,30 @@ if TYPE_CHECKING:
     from deputy.engine.ports import WorktreeChanges
     from deputy.processes.child_process import StopSignal
     from deputy.tools.git_workspaces import GitWorkspaces
+
+
+_STORE_SECONDS = 60.0
+"""How long a run waits for a store that is away, as its records do."""
+_AGAIN_SECONDS = 0.5
+_AT = "-"
+"""Between a run and the commit of its files, in the name of a checkout."""
+
+
+class _FolderParts(NamedTuple):
+    before: str
+    kind: str
+    name: str
+    folder: str
+
+
+def _parts(root: str) -> _FolderParts:
+    """The parts of the path of a worktree or checkout of any machine."""
+    for kind in (WORKTREES, CHECKOUTS):
+        before, _, inside = root.rpartition(f"/{kind}/")
+        if before:
+            name, _, folder = inside.partition("/")
+            return _FolderParts(before, kind, name, folder)
+    return _FolderParts("", "", "", "")
 
 
 class PlacedWorktrees(GitWorktrees):
@@ -46,6 +70,8 @@ class PlacedWorktrees(GitWorktrees):
         self._snapshot = snapshot
         self._open: dict[str, tuple[str, Worktree]] = {}
         """The run and the worktree, by root."""
+        self._unstored: dict[str, str] = {}
+        """Why the files of a worktree were not stored, by root."""
         self._located: set[str] = set()
 
     async def open(self, run: str, label: str, root: str, base: str = "") -> Worktree | NoWorktree:
@@ -55,20 +81,30 @@ class PlacedWorktrees(GitWorktrees):
 
     async def locate(self, root: str) -> str:
         """The folder of a caller here: its worktree, or a checkout of its files if it is on another machine."""
-        if not root or root in self._open:
+        if not root or root in self._open or await asyncio.to_thread(self._is_checkout, root):
             return root
-        before, _, inside = root.rpartition(f"/{WORKTREES}/")
-        name, _, folder = inside.partition("/")
-        if not before:
-            if await asyncio.to_thread(self._is_checkout, root):
-                return root
+        before, kind, name, folder = _parts(root)
+        # The caller of a caller may have been elsewhere too: its files are then those of a commit.
+        run, _, commit = name.rpartition(_AT)
+        if kind == WORKTREES:
+            stored = await self._workspaces.newest_of(name) or self._snapshot
+            run = name
+        elif before and is_commit(commit):
+            stored = structs.replace(self._snapshot, commit=commit)
+        elif before and name == self._workspace_name:
+            stored, run = self._snapshot, name
+        else:
             raise WorkspaceError(
                 f"The folder of its caller, {root}, is not on {os.uname().nodename}", "Submit the work again."
             )
-        stored = await self._workspaces.newest_of(name) or self._snapshot
-        checkout = f"{name}/{stored.commit}"
+        checkout = f"{run}{_AT}{stored.commit}"
         self._located.add(checkout)
         return await self._workspaces.open(checkout, structs.replace(stored, folder=folder))
+
+    @property
+    def _workspace_name(self) -> str:
+        """The name of the checkout of this tree."""
+        return _parts(str(self._workspace)).name
 
     def _is_checkout(self, root: str) -> bool:
         checkouts = os.path.realpath(self._folder.parent / CHECKOUTS)
@@ -119,6 +155,7 @@ class PlacedWorktrees(GitWorktrees):
         """Commit the changes and store the branch; a worktree whose work is stored is removed."""
         run, here = self._open.pop(place.root, ("", place))
         done = await super().close(here, title, named)
+        unstored = self._unstored.pop(place.root, "")
         if not done.branch:
             self._workspaces.let_go(Path(here.folder))
             return done
@@ -131,13 +168,31 @@ class PlacedWorktrees(GitWorktrees):
         if not done.warning:
             await interruptible(partial(remove_kept, here, self._environ, NO_SETTINGS))
         self._workspaces.let_go(Path(here.folder))
-        return done
+        return structs.replace(done, warning=" ".join(filter(None, (done.warning, unstored))))
 
     async def changed(self, root: str) -> None:
         """Store the files of a worktree after a tool may have changed them."""
         known = self._open.get(root)
-        if known is not None:
-            await self._workspaces.checkpoint(*known)
+        if known is None:
+            return
+        try:
+            await self._stored(*known)
+            self._unstored.pop(root, None)
+        except WorkspaceError as error:
+            # The tool has done its work: the run goes on, and cannot move to another machine.
+            self._unstored[root] = f"While it worked, its files could not be stored for other machines: {error}"
+
+    async def _stored(self, run: str, place: Worktree) -> None:
+        """Store the files, also when the store is away for a while."""
+        now = asyncio.get_running_loop().time
+        until = now() + _STORE_SECONDS
+        while True:
+            try:
+                return await self._workspaces.checkpoint(run, place)
+            except StorageBusy:
+                if now() >= until:
+                    raise
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     def _known(self, run: str, place: Worktree) -> Worktree:
         self._workspaces.hold(Path(place.folder))

@@ -44,6 +44,8 @@ class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thin_size: int = 0
     head: str = ""
     """Of a checkpoint: the commit that was checked out."""
+    only_on: str = ""
+    """Of a checkpoint that is too large to be stored: the machine that has the files."""
 
 
 class Bundles(Protocol):

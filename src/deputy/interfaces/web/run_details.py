@@ -16,11 +16,11 @@ from deputy.core.request import ALWAYS_GRANTED
 from deputy.core.serialize import outcome_dict
 from deputy.engine.worktree import WORKTREE_OPENED, WorktreeOpened
 from deputy.interfaces.report.timeline import is_open, lane_of
-from deputy.interfaces.stored_branches import fetch_branches, snapshot_of
+from deputy.interfaces.stored_branches import find_work, snapshot_of
 from deputy.interfaces.web.record_lines import record_head, record_rows
 from deputy.journal.registry import asked_of, entry_dict, statuses, with_usage
 from deputy.processes.outgoing import process_redactor
-from deputy.tools.git_diff import changed_files, find_place, patch_of
+from deputy.tools.git_diff import DiffPlace, changed_files, find_place, patch_of
 
 if TYPE_CHECKING:
     from deputy.core.redaction import Redactor
@@ -193,9 +193,12 @@ def run_diff(queries: Queries, run: str, path: str) -> Any:
     if snapshot is None:
         found = find_place(place.folder, root.workspace, place.base, place.branch)
     else:
-        # The branch of a worker is here on the commit that was checked out.
-        fetch_branches(queries, state)
-        found = find_place("", root.workspace, snapshot.head, place.branch)
+        work = find_work(place.branch, snapshot)
+        if work is None:
+            raise UsageError("diff", Unquoted("none"), "the worker has stored no changes of this run yet")
+        found = DiffPlace(
+            folder=work.folder, base=snapshot.commit, branch=place.branch, is_worktree=False, tip=work.tip
+        )
     return patch_of(found, os.environ, path) if path else changed_files(found, os.environ)
 
 
