@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import itertools
+import re
 
 import pytest
 from tests.support.web_client import open_page
@@ -196,6 +197,8 @@ def test_what_is_sent_is_small_and_means_the_same_as_its_source():
         text = path.read_text().replace("'`'", "").replace("(`{3,}", "")
         # Comments and text in backticks are whole lines' own: leaving out lines and indentation changes nothing else.
         assert not [line for line in text.splitlines() if path.suffix == ".js" and line.count("`") % 2], path.name
+        # A comment at the end of a line would hide the next one.
+        assert path.suffix != ".js" or not re.search(r"[;,{] *//", text), path.name
         comments = [line for line in text.splitlines() if line.lstrip().startswith("/*")]
         assert all(line.rstrip().endswith("*/") for line in comments), path.name
 

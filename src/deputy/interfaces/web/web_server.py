@@ -100,9 +100,15 @@ _SPACES = {
         (": ", ":"),
         (", ", ","),
     ),
-    ".js": tuple((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=", "=")),
+    ".js": (
+        *((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=", "=")),
+        (";\n", ";"),
+        (",\n", ","),
+        ("{\n", "{"),
+        ("\n}", "}"),
+    ),
 }
-"""Spaces that a file does not need; no text of the page has one of these signs."""
+"""Spaces and line ends that a file does not need; no text of the page has one of these signs."""
 _OF_THE_REPORT = (".report", ".timeline", "@media print", "@media (max-width: 40rem)")
 """The beginnings of rules in the shared stylesheet that the page does not use."""
 

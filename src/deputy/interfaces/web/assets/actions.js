@@ -233,7 +233,8 @@ export class QuestionCard {
           h('span.quiet', `asked ${clock(one.since)}`),
           left(one),
           about?.folder && h('span.quiet.code', exact(about.folder)))));
-    if (one.answered) this.answered();
+    if (store.journal.state === 'damaged') this.element.append(h('p', 'The journal is damaged, so nothing can be answered from here.'));
+    else if (one.answered) this.answered();
     else if (about) this.approve(about);
     else this.words();
     this.element.append(this.result);

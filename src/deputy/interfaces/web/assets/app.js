@@ -68,7 +68,10 @@ function titled() {
   setText(badge, number);
 }
 
-addEventListener('popstate', show);
+addEventListener('popstate', () => {
+  // An address with a token, pasted into a tab that has the page open.
+  if (takeToken()) location.reload(); else if (view) show();
+});
 document.addEventListener('click', (event) => {
   const link = event.target.closest?.('a[href]');
   if (!link || link.target || link.hasAttribute('download') || link.origin !== location.origin || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;

@@ -104,7 +104,7 @@ export class RecordList {
     this.live = h('pre.writing', {hidden: true, 'aria-label': 'What the model writes now'});
     this.more = h('button.news.below', {hidden: true, onclick: () => this.follow()});
     this.element = h('div', this.list, this.live, this.more);
-    this.isFollowing = !target;
+    this.isFollowing = false;
     this.known = seq;
     this.target = target;
     this.at = target || seq;
@@ -122,7 +122,8 @@ export class RecordList {
   /** Called once the list is in the document. */
   placed() {
     this.layout();
-    if (this.target) this.jump(this.target); else this.soon();
+    if (this.target) this.jump(this.target);
+    else { this.isFollowing = this.isAtEnd; this.soon(); }
   }
 
   // --- where things are ---------------------------------------------------------------------------------------------

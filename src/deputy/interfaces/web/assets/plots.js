@@ -37,6 +37,8 @@ export class TimelineView {
     clearInterval(this.timer);
     this.list.dispose();
     removeEventListener('resize', this.onresize);
+    removeEventListener('pointermove', this.onmove);
+    removeEventListener('pointerup', this.onup);
   }
 
   async load() {
@@ -160,25 +162,31 @@ export class TimelineView {
   /** Dragging over the lanes zooms in. */
   brush() {
     let begin = null;
+    let isDrag = false;
     const box = h('div.brush', {hidden: true});
     this.element.append(box);
     const area = () => this.axis.firstChild?.getBoundingClientRect();
     const part = (event) => { const rect = area(); return Math.max(0, Math.min(1, (event.clientX - rect.left) / rect.width)); };
     this.lanes.addEventListener('pointerdown', (event) => { if (event.button === 0 && area() && event.clientX > area().left && event.pointerType === 'mouse') begin = part(event); });
-    addEventListener('pointermove', (event) => {
+    this.onmove = (event) => {
       if (begin === null) return;
       const rect = area();
       const [from, to] = [Math.min(begin, part(event)), Math.max(begin, part(event))];
       box.hidden = to - from < 0.01;
       Object.assign(box.style, {left: `${rect.left + from * rect.width}px`, width: `${(to - from) * rect.width}px`});
-    });
-    addEventListener('pointerup', (event) => {
+    };
+    this.onup = (event) => {
       if (begin === null) return;
       const [from, to] = [Math.min(begin, part(event)), Math.max(begin, part(event))];
       begin = null;
       box.hidden = true;
-      if (to - from >= 0.01) this.setZoom([this.time(from), this.time(to)]);
-    });
+      isDrag = to - from >= 0.01;
+      if (isDrag) this.setZoom([this.time(from), this.time(to)]);
+    };
+    addEventListener('pointermove', this.onmove);
+    addEventListener('pointerup', this.onup);
+    // The end of a drag is no click on the call below it.
+    this.lanes.addEventListener('click', (event) => { if (isDrag) event.stopPropagation(); isDrag = false; }, {capture: true});
     this.onresize = () => this.data && this.from && this.draw();
     addEventListener('resize', this.onresize);
   }

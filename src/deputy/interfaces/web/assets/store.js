@@ -8,12 +8,13 @@ const SILENT_MS = 12000;
 export const RETRY_MS = 250;
 const tab = Math.random().toString(36).slice(2);
 
-/** Take the token out of the address: it is kept in this browser only, and never sent to another server. */
+/** Take the token out of the address, if it is there: it is kept in this browser only, and never sent to another server. */
 export function takeToken() {
   const found = /^#token=([\w-]+)$/.exec(location.hash);
-  if (!found) return;
+  if (!found) return false;
   localStorage.setItem(TOKEN, found[1]);
   history.replaceState(null, '', location.pathname + location.search);
+  return true;
 }
 
 export const hasToken = () => Boolean(localStorage.getItem(TOKEN));
@@ -74,7 +75,7 @@ export class Stream {
     if (this.started) return;
     this.started = true;
     this.watch(this.run);
-    const lead = () => { this.isLeader = true; return this.read(); };
+    const lead = () => { this.isLeader = true; this.rewatch(); return this.read(); };
     if (navigator.locks) navigator.locks.request(LOCK, lead); else lead();
     setTimeout(() => { if (!this.isLeader) this.channel.postMessage({kind: 'hello', tab}); }, 50);
   }

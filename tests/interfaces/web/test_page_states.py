@@ -1,0 +1,306 @@
+"""The page in a real browser: every state that has a design, filters, keys, notifications and downloads."""
+
+import sqlite3
+
+import pytest
+from tests.interfaces.web.test_page import AXE_RUN, family, shown_statuses, tab
+from tests.support.browser import AXE, IS_FULL, chromium, pages
+from tests.support.command_house import until
+
+from deputy.core.progress import Progress
+
+__all__ = ["chromium", "pages", "tab"]
+
+LABELS = "rows => rows.map(row => row.querySelector('.label').textContent)"
+
+
+def change(house, statement: str) -> None:
+    """Change the file of the journal, as a fault or another version would."""
+    with sqlite3.connect(house.home / "journal.db") as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+class Look:
+    """Looks at one state: the page has no violation of axe, and does not scroll sideways on a phone."""
+
+    def __init__(self, page) -> None:
+        self.page = page
+        self.script = AXE.read_text() if AXE.is_file() else ""
+
+    def at(self, state: str) -> None:
+        page = self.page
+        if self.script:
+            page.evaluate(self.script + "; undefined")
+            assert page.evaluate(AXE_RUN) == [], state
+        page.set_viewport_size({"width": 360, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, state
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_state_is_explained_and_accessible(tab, pages, scheme):
+    if scheme == "dark" and not IS_FULL:
+        pytest.skip("only in `make test-web`")
+    pages.open(with_journal=False)
+    one = tab(color_scheme=scheme, reduced_motion="reduce")
+    page = one.page
+    look = Look(page)
+    page.goto(pages.page.url)
+    page.wait_for_selector("text=Token needed")
+    look.at("no token")
+    one.open()
+    page.wait_for_selector("text=No runs yet")
+    look.at("no journal")
+    pages.write()
+    runs = pages.do(family(pages.busy))
+    page.wait_for_selector("[role=treeitem]:has-text('secrets')")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog:has-text('next that waits')")
+    look.at("help")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.wait_for_selector(".selection:has-text('1 selected')")
+    page.keyboard.press(" ")
+    page.wait_for_selector(".peek .last li")
+    look.at("a selection and a peek")
+    page.keyboard.press("c")
+    page.wait_for_selector("dialog:has-text('Cancel')")
+    look.at("a question before a cancel")
+    page.keyboard.press("Escape")
+    page.goto(f"{pages.page.url}/?q=nothing-has-this-name")
+    page.wait_for_selector("text=No run matches the filter.")
+    look.at("no match")
+    page.goto(f"{pages.page.url}/run/sess_0_pruned")
+    page.wait_for_selector("text=This run is not in the journal")
+    look.at("a pruned run")
+    page.goto(f"{pages.page.url}/run/{runs['prices']}")
+    page.wait_for_selector("a:text-is('Review')")
+    pages.stop_serving()
+    page.wait_for_selector(".offline:has-text('actions are disabled')")
+    page.wait_for_selector("button:text-is('Pin'):disabled")
+    look.at("offline")
+    pages.serve()
+    one.live()
+    page.wait_for_selector("button:text-is('Pin'):enabled")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_journal_that_is_damaged_or_newer_is_explained_and_nothing_can_be_changed(tab, pages, scheme):
+    if scheme == "dark" and not IS_FULL:
+        pytest.skip("only in `make test-web`")
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    pages.stop_serving()
+    change(pages, f"UPDATE runs SET sum = x'00' WHERE run = '{runs['passwords']}'")
+    pages.serve()
+    one = tab(color_scheme=scheme)
+    page = one.open()
+    look = Look(page)
+    page.wait_for_selector(".notice:has-text('The journal is damaged')")
+    assert "Nothing can be changed from here." in page.text_content(".notice")
+    # What can be read is shown.
+    assert len(shown_statuses(page)) == len(runs)
+    look.at("damaged")
+    page.goto(f"{pages.page.url}/run/{runs['payments']}")
+    page.wait_for_selector("button:text-is('Cancel…'):disabled")
+    page.goto(f"{pages.page.url}/waiting")
+    page.wait_for_selector(".question-card:has-text('The journal is damaged')")
+    assert page.locator(".question-card button:enabled").count() == 0
+    pages.stop_serving()
+    change(pages, "PRAGMA user_version = 9999")
+    pages.serve()
+    page.goto(pages.page.url)
+    page.wait_for_selector(".notice:has-text('The journal is of a newer version')")
+    look.at("newer")
+
+
+def test_when_nothing_is_live_the_runs_that_ended_last_are_shown(tab, pages):
+    pages.open()
+
+    async def ended():
+        top, lease = await pages.busy.root("over")
+        await pages.busy.complete(top, lease)
+
+    pages.do(ended())
+    page = tab().open()
+    page.wait_for_selector("text=Nothing is running now. These ended last:")
+    assert shown_statuses(page) == {"over": "completed"}
+
+
+# --- filters and keys -------------------------------------------------------------------------------------------------
+
+
+def test_filters_are_in_the_address(tab, pages):
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    pages.do(pages.busy.root("another tree"))
+    one = tab()
+    page = one.open()
+    for query, labels in (
+        ("q=Passw", ["audit", "passwords"]),
+        ("status=failed", ["audit", "secrets"]),
+        ("flag=loop", ["audit", "payments"]),
+        (f"root={runs['audit']}&status=partial", ["audit", "logging"]),
+        ("flag=loop&sort=cost", ["payments"]),
+    ):
+        page.goto(f"{pages.page.url}/?{query}")
+        one.live()
+        assert page.eval_on_selector_all("[role=treeitem]", LABELS) == labels, query
+    # A key goes to the filter; letters in a field are only letters.
+    page.goto(pages.page.url)
+    one.live()
+    page.keyboard.press("/")
+    page.keyboard.type("xcawd")
+    assert page.url == f"{pages.page.url}/?q=xcawd"
+    assert page.locator("dialog, .selection:visible").count() == 0
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+
+
+def test_keys_fold_open_select_export_and_go_through_siblings(tab, pages):
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    page = tab().open()
+    keys = page.keyboard
+    page.wait_for_selector("[role=treeitem]:has-text('secrets')")
+    keys.press("h")
+    until(lambda: page.locator("[role=treeitem]").count() == 1)
+    assert page.get_attribute("[role=treeitem]", "aria-expanded") == "false"
+    keys.press("l")
+    page.wait_for_selector("[role=treeitem]:has-text('secrets')")
+    keys.press("j")
+    keys.press("]")
+    page.wait_for_selector(".row.at:has-text('prices')")
+    keys.press("[")
+    page.wait_for_selector(".row.at:has-text('passwords')")
+    keys.press("x")
+    keys.press("j")
+    keys.press("x")
+    page.wait_for_selector(".selection:has-text('2 selected')")
+    assert page.locator("[role=treeitem][aria-selected=true]").count() == 2
+    keys.press("Escape")
+    page.wait_for_selector(".selection", state="hidden")
+    keys.press("k")
+    with page.expect_download() as download:
+        keys.press("e")
+    assert download.value.suggested_filename == f"{runs['passwords']}.zip"
+    page.wait_for_selector("h1:has-text('passwords')")
+    with page.expect_download() as download:
+        page.click("button:text-is('Report')")
+    assert download.value.suggested_filename == f"{runs['passwords']}.html"
+    keys.press("]")
+    page.wait_for_selector("h1:has-text('prices')")
+    keys.press("t")
+    page.wait_for_selector("h1:has-text('Timeline')")
+    keys.press("Escape")
+    page.wait_for_selector("[role=tree]")
+    keys.press("Enter")
+    page.wait_for_selector("h1:has-text('audit')")
+
+
+def test_dragging_over_the_timeline_zooms_and_opens_nothing(tab, pages):
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    page = tab().open(f"/tree/{runs['audit']}")
+    page.wait_for_selector(".lane:has-text('secrets')")
+    # The widest of all calls: a drag over a part of it ends where it began.
+    rects = page.locator(".lane-spans rect:not(.idle)").all()
+    box = max((rect.bounding_box() for rect in rects), key=lambda one: one["width"])
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 5, steps=4)
+    assert page.locator(".brush").is_visible()
+    page.mouse.up()
+    page.wait_for_selector("button:text-is('Whole time')")
+    assert page.url == f"{pages.page.url}/tree/{runs['audit']}"
+    page.click("button:text-is('Whole time')")
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
+    page.wait_for_url("**/transcript#*")
+
+
+# --- what is new ------------------------------------------------------------------------------------------------------
+
+NOTE_NOTIFICATIONS = """
+window.shown = [];
+window.Notification = class { constructor(title, options) { window.shown.push([title, options.body]); }
+  static permission = 'default'; static async requestPermission() { Notification.permission = 'granted'; } };
+"""
+
+
+def test_each_question_is_one_notification_if_a_person_wants_them(tab, pages):
+    pages.open()
+    one = tab()
+    one.page.add_init_script(NOTE_NOTIFICATIONS)
+    page = one.open()
+
+    async def ask(label):
+        _, lease = await pages.busy.root(label)
+        await pages.busy.question(lease, f"What does {label} mean?")
+
+    pages.do(ask("first"))
+    until(lambda: page.title().startswith("(1) "))
+    assert page.evaluate("window.shown") == []
+    page.click("button:text-is('Notify me')")
+    page.click("dialog button:text-is('Allow')")
+    page.wait_for_selector(".bell", state="hidden")
+    pages.do(ask("second"))
+    until(lambda: page.title().startswith("(2) "))
+    pages.do(ask("third"))
+    until(lambda: page.title().startswith("(3) "))
+    assert page.evaluate("window.shown") == [
+        ["second asks", "What does second mean?"],
+        ["third asks", "What does third mean?"],
+    ]
+
+
+def test_screen_readers_hear_at_most_one_message_in_five_seconds(tab, pages):
+    pages.open()
+    one = tab()
+    one.page.clock.install()
+    page = one.open()
+    page.clock.pause_at(page.evaluate("Date.now()") + 60_000)
+    page.evaluate(
+        """() => { window.heard = []; const region = document.querySelector('[aria-live=polite]');
+        new MutationObserver(() => window.heard.push(region.textContent)).observe(region, {childList: true}); }"""
+    )
+    say = "text => import('/assets/actions.js').then(found => found.say(text))"
+    for text in ("one", "two", "three"):
+        page.evaluate(say, text)
+        page.clock.run_for(1000)
+    assert page.evaluate("window.heard") == ["one"]
+    page.clock.run_for(3000)
+    assert page.evaluate("window.heard") == ["one", "three"]
+
+
+def test_a_transcript_follows_its_end_only_while_a_person_is_there(tab, pages):
+    pages.open()
+
+    async def begin():
+        top, lease = await pages.busy.root("long")
+        for number in range(60):
+            await pages.busy.note(lease, f"note {number}", key=f"n:{number}")
+        return top, lease
+
+    async def more(first, *texts):
+        for number in range(first, first + 3):
+            await pages.busy.note(lease, f"note {number}", key=f"n:{number}")
+        pages.busy.show(top, *(Progress(event="text", label="x", content=text) for text in texts))
+
+    top, lease = pages.do(begin())
+    page = tab().open(f"/run/{top}/transcript")
+    page.wait_for_selector("#record-1")
+    pages.do(more(60))
+    page.wait_for_selector("button.news:has-text('↓ 3 new')")
+    assert page.evaluate("scrollY") == 0
+    page.keyboard.press("f")
+    page.wait_for_selector("#record-65:has-text('note 62')")
+    pages.do(more(63, "The live ", "turn streams."))
+    page.wait_for_selector(".writing:has-text('The live turn streams.')")
+    page.wait_for_selector("#record-68:has-text('note 65')")
+    until(lambda: page.evaluate("document.documentElement.scrollHeight - innerHeight - scrollY") < 60)
