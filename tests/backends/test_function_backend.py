@@ -83,6 +83,7 @@ def test_text_before_a_timeout_is_a_partial_result(delegate):
 
     outcome, _ = delegate(slow, timeout=0.2)
     assert (outcome.status, outcome.errors[0].type, outcome.report) == ("partial", "timeout", "half of it")
+    assert outcome.errors[0].message == "The time limit of 0.2 s was reached."
 
 
 def test_the_text_of_a_turn_is_bounded():

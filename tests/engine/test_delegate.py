@@ -94,7 +94,7 @@ def test_a_deadline_returns_the_notes_and_what_was_said_so_far(house: House):
     assert isinstance(outcome, Partial)
     (error,) = outcome.errors
     assert (error.type, error.code, error.recoverable) == ("timeout", "TIMEOUT", True)
-    assert outcome.summary == "Partial: The time limit of 0.5 s was near, so the final turn began."
+    assert outcome.summary == "Partial: The time limit of 0.5 s was nearly reached."
     assert error.recommendation == f"Use what was found, or continue with: deputy resume {outcome.session_id}"
     assert (outcome.notes, outcome.report) == (("seen",), "So far.")
     assert outcome.next_steps == f"deputy resume {outcome.session_id}"
@@ -107,7 +107,7 @@ def test_at_the_soft_limit_it_hands_in_a_report_of_its_own(house: House):
     assert isinstance(outcome, Partial)
     assert (outcome.errors[0].code, outcome.errors[0].message) == (
         "TIMEOUT",
-        "The time limit of 1 s was near, so the final turn began.",
+        "The time limit of 1 s was nearly reached.",
     )
     assert outcome.report == "What I have."
 

@@ -47,6 +47,7 @@ def test_a_slow_first_turn_is_followed_by_a_final_turn_that_sees_its_text(house:
         outcome = house.one(Task(label="scout", prompt="Look.", timeout=2.0))
     assert isinstance(outcome, Partial)
     assert (outcome.errors[0].code, outcome.report) == ("TIMEOUT", "What I have: the last line is dropped.")
+    assert outcome.errors[0].message == "The time limit of 2 s was nearly reached."
     assert "The parser drops the last line of file 0." in json.dumps(provider.asked[1].body)
     said = [one["content"] for one in transcript(house, outcome)["messages"] if one["role"] == "assistant"]
     assert len(said) == 2
@@ -60,6 +61,7 @@ def test_the_text_that_was_streamed_is_the_report_when_the_final_turn_is_too_slo
         house.use(provider, "groq:llama-3.3-70b-versatile")
         outcome = house.one(Task(label="scout", prompt="Look.", timeout=2.0))
     assert isinstance(outcome, Partial)
+    assert outcome.errors[0].message == "The time limit of 2 s was reached."
     first, last = outcome.report.split("\n\n")
     assert first in WORDS
     assert last in "In short: " + WORDS

@@ -224,7 +224,7 @@ def test_a_deadline_that_was_inherited_leaves_time_to_hand_in(house: House):
     _, outcome = asyncio.run(go())
     assert isinstance(outcome, Partial)
     assert (outcome.report, outcome.errors[0].code) == ("What I have.", "TIMEOUT")
-    assert outcome.errors[0].message == "The time limit inherited from the caller was near, so the final turn began."
+    assert outcome.errors[0].message == "The time limit inherited from the caller was nearly reached."
 
 
 @pytest.mark.rule("budget")

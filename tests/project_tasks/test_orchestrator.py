@@ -271,13 +271,13 @@ def test_at_a_timeout_the_files_are_found_and_resume_goes_on_with_them(project: 
     error = {
         "type": "timeout",
         "code": "TIMEOUT",
-        "message": "The time limit of 1 s was near, so the final turn began.",
+        "message": "The time limit of 1 s was nearly reached.",
         "recoverable": True,
         "recommendation": "Use what was found, or continue with: deputy resume SESSION",
     }
     assert form == expected(
         "partial",
-        "Partial: The time limit of 1 s was near, so the final turn began.",
+        "Partial: The time limit of 1 s was nearly reached.",
         artifacts=[FILE],
         errors=[error],
         next_steps="deputy resume SESSION",

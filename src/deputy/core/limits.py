@@ -148,7 +148,7 @@ def time_is_up(seconds: float | None) -> Error:
 def time_is_nearly_up(seconds: float | None) -> Error:
     """The rest of the time is kept for the final turn."""
     limit = "inherited from the caller" if seconds is None else f"of {seconds:g} s"
-    return new_error("TIMEOUT", f"The time limit {limit} was near, so the final turn began.")
+    return new_error("TIMEOUT", f"The time limit {limit} was nearly reached.")
 
 
 def context_is_full(window: int) -> Error:

@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 from deputy.core.errors import Error
 from deputy.core.events import FinalTurnBegun, ModelCallBegun, ModelCallEnded, Noted, Returned, StepLost
 from deputy.core.fallback import RESUMES, SILENT
-from deputy.core.limits import Amount, Shortfall, final_turn_message
+from deputy.core.limits import Amount, Shortfall, final_turn_message, time_is_nearly_up, time_is_up
 from deputy.core.outcome import NO_USAGE, Usage, is_exhausted
 from deputy.core.progress import Progress, retry_progress, shown_arguments
 from deputy.engine.budget import amount
@@ -117,9 +117,11 @@ async def run_backend_loop(run: RunContext, history: History, agent: AgentContex
             continue
         if report.kind == "asked" and await ask_person(run, history, agent, report.text):
             continue
-        late = _lateness(report)
-        if late is not None and program.session is not None:
-            return await _run_final_turn(run, history, agent, program, late)
+        if _is_late(report):
+            # A program only knows the seconds of its turn.
+            report = structs.replace(report, error=time_is_nearly_up(agent.seconds))
+            if program.session is not None:
+                return await _run_final_turn(run, history, agent, program)
         if report.kind == "limited":
             await _note(run, history, agent, program, report.text)
         return report
@@ -145,10 +147,10 @@ def _report(history: History, agent: AgentContext, program: BackendRun, ended: M
     return Report(kind=end.kind, text=history.text if ended.message is not UNSET else "", error=ended.error)
 
 
-def _lateness(report: Report) -> Error | None:
-    """The timeout error of a report; a silent program is not asked for a final turn."""
+def _is_late(report: Report) -> bool:
+    """Whether the time ran out; a silent program is not asked for a final turn."""
     error = report.error
-    return error if error is not None and error.type == "timeout" and error.code != SILENT else None
+    return error is not None and error.type == "timeout" and error.code != SILENT
 
 
 def _can_resume(report: Report, program: BackendRun, resumes: int) -> bool:
@@ -156,17 +158,16 @@ def _can_resume(report: Report, program: BackendRun, resumes: int) -> bool:
     return is_silent and program.session is not None and resumes < RESUMES
 
 
-async def _run_final_turn(
-    run: RunContext, history: History, agent: AgentContext, program: BackendRun, why: Error
-) -> Report:
+async def _run_final_turn(run: RunContext, history: History, agent: AgentContext, program: BackendRun) -> Report:
+    why = time_is_nearly_up(agent.seconds)
     await _note(run, history, agent, program, history.text)
     await run.record(f"final_turn:{history.turn}", FinalTurnBegun(limit=why.type, reason=why.message))
     await append_user_message(
         run, history, f"handin:{history.turn}:words", prompt("final_turn").format(reason=final_turn_message(why))
     )
     ended = await _turn(run, history, agent, program, agent.final_turn_seconds(run))
-    if not isinstance(ended, StepLost):
-        _report(history, agent, program, ended)
+    if not isinstance(ended, StepLost) and _is_late(_report(history, agent, program, ended)):
+        why = time_is_up(agent.seconds)
     return Report(kind="limited", text=history.text, error=why)
 
 

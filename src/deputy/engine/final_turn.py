@@ -20,6 +20,7 @@ from deputy.core.limits import (
     fit_for_final_turn,
     priced,
     time_is_nearly_up,
+    time_is_up,
 )
 from deputy.engine.budget import amount
 from deputy.engine.history import CHARACTERS_PER_TOKEN, raw
@@ -92,8 +93,8 @@ def _limit_levels(history: History, agent: AgentContext) -> Iterator[tuple[Budge
 
 async def run_final_turn(
     run: RunContext, history: History, agent: AgentContext, why: Error, *, is_full: bool = False
-) -> str:
-    """Run the final turn, in which no tool can be called; returns its text, or the last text before it.
+) -> tuple[str, Error]:
+    """Run the final turn, in which no tool can be called; its text, or the last text before it, and the limit.
 
     `is_full` means that the provider refused the context, whatever window we assume.
     """
@@ -118,7 +119,8 @@ async def run_final_turn(
     ended = await run.step(f"final_turn:{history.turn}:model", call_model, turn, begun=begun)
     history.append_reply(ended)
     agent.emit_tokens(history.usage)
-    return history.text
+    is_late = why.type == "timeout" and ended.error is not None and ended.error.type == "timeout"
+    return history.text, time_is_up(agent.seconds) if is_late else why
 
 
 class FinalTurn(NamedTuple):

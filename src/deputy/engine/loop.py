@@ -268,7 +268,8 @@ async def _limited(
         window = history.window or agent.window
         words = " ".join(f"{why.message.rstrip('.')}.".split()) if is_full else ""
         return Report(kind="failed", text="", error=prompt_too_long(agent.model.name, history.tokens, window, words))
-    return Report(kind="limited", text=await run_final_turn(run, history, agent, why, is_full=is_full), error=why)
+    text, error = await run_final_turn(run, history, agent, why, is_full=is_full)
+    return Report(kind="limited", text=text, error=error)
 
 
 def _answered(text: str) -> Report:
