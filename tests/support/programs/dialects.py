@@ -5,7 +5,10 @@ Hundreds of tests start these programs: they import what each turn needs, and no
 
 from __future__ import annotations
 
-import json
+if __package__:
+    from tests.support.programs.json_text import dumps, loads
+else:
+    from json_text import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,7 +253,7 @@ class CursorAgent(Dialect):
         code, _, message = fault
         if code == "model_not_found":
             return [], f"Cannot use this model: {self.model}. Available models: auto, composer-1", 1
-        words = json.dumps({"error": {"type": code, "message": message}})
+        words = dumps({"error": {"type": code, "message": message}})
         return (
             [{"type": "result", "subtype": "error", "is_error": True, "result": words, "session_id": self.session}],
             "",
@@ -318,7 +321,7 @@ class Codex(Dialect):
         code, status, message = fault
         words = f"unexpected status {status} X: {message}, url: http://127.0.0.1/v1/responses"
         if code == "context_length_exceeded":
-            words = json.dumps({"type": "error", "error": {"type": code, "code": code, "message": message}})
+            words = dumps({"type": "error", "error": {"type": code, "code": code, "message": message}})
         elif code == "model_not_found":
             words = message
         again = {"type": "error", "message": "Reconnecting... 1/5 (stream disconnected before completion)"}
@@ -351,7 +354,7 @@ class Opencode(Dialect):
         return self.option("--session")
 
     def allows(self, tool: str) -> bool:
-        allowed = json.loads(self.environ.get("OPENCODE_PERMISSION", "{}"))
+        allowed = loads(self.environ.get("OPENCODE_PERMISSION", "{}"))
         permission = {"Read": "read", "Write": "edit", "Run": "bash"}[tool]
         return allowed.get(permission, allowed.get("*", "allow")) == "allow"
 
@@ -379,7 +382,7 @@ class Opencode(Dialect):
     def fails(self, fault: Fault) -> tuple[list[Line], str, int]:
         """Its error is printed twice."""
         code, status, message = fault
-        body = json.dumps({"type": "error", "error": {"type": code, "code": code, "message": message}})
+        body = dumps({"type": "error", "error": {"type": code, "code": code, "message": message}})
         error: Line = {"name": "APIError", "data": {"message": message, "statusCode": status, "responseBody": body}}
         if code == "context_length_exceeded":
             error = {"name": "ContextOverflowError", "data": {"message": message, "responseBody": body}}
@@ -439,7 +442,7 @@ class Gemini(Dialect):
     def fails(self, fault: Fault) -> tuple[list[Line], str, int]:
         """Its exit code is the status, as much of it as fits."""
         code, status, message = fault
-        body = json.dumps({"type": "error", "error": {"type": code, "code": code, "message": message}})
+        body = dumps({"type": "error", "error": {"type": code, "code": code, "message": message}})
         error = {"type": "unknown", "message": f"[API Error: {body}]"}
         line = {"type": "result", "status": "error", "error": error, "stats": {"input_tokens": 0, "output_tokens": 0}}
         return [line], f"Error when talking to Gemini API {body}", status % 256

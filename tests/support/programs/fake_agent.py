@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import json
 import os
 import sys
 import time
@@ -15,10 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tests.support.programs.dialects import FAULTS, SESSION_ID, Line, addressee, pieces
+    from tests.support.programs.json_text import dumps, loads
     from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
     from tests.support.programs.text_files import read_text, write_text
 else:
     from dialects import FAULTS, SESSION_ID, addressee, pieces
+    from json_text import dumps, loads
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
     from text_files import read_text, write_text
 
@@ -46,7 +47,7 @@ class FakeAgent:
         self.how = str(script.get("misbehaviour") or "")
         self._note = note
         self._file = sessions
-        self._sessions: dict[str, Line] = json.loads(read_text(sessions, "{}"))
+        self._sessions: dict[str, Line] = loads(read_text(sessions, "{}"))
         self._heard: SimpleQueue[Line | None] = SimpleQueue()
         self._session = ""
         self._asked = 0
@@ -63,7 +64,7 @@ class FakeAgent:
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            message = json.loads(line)
+            message = loads(line)
             if message.get("method") == "session/cancel":
                 self._is_cancelled = True
             self._heard.put(message)
@@ -184,7 +185,7 @@ class FakeAgent:
             self._answer(number, {"stopReason": "cancelled"})
 
     def _save(self) -> None:
-        write_text(self._file, json.dumps(self._sessions))
+        write_text(self._file, dumps(self._sessions))
 
     def _waits(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
@@ -262,7 +263,7 @@ class FakeAgent:
         text["edit here"] = self._is_permitted(
             {**named, "toolCallId": "p5", "locations": [{"path": f"{os.getcwd()}/here.txt"}]}
         )
-        self._say(json.dumps(text), "msg_probe")
+        self._say(dumps(text), "msg_probe")
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +302,7 @@ _NONSENSE = (
 
 
 def _line(fields: Line) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", **fields}).encode() + b"\n"
+    return dumps({"jsonrpc": "2.0", **fields}).encode() + b"\n"
 
 
 def _write(data: bytes) -> None:

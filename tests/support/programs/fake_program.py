@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -12,10 +11,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tests.support.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
+    from tests.support.programs.json_text import dumps, loads
     from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
     from tests.support.programs.text_files import read_text, write_text
 else:
     from dialects import DIALECTS, FAULTS, SESSION_ID, addressee
+    from json_text import dumps, loads
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway, without_usage
     from text_files import read_text, write_text
 
@@ -23,7 +24,7 @@ else:
 def main() -> None:
     """Play the script that lies beside the executable named first."""
     executable, name, argv = sys.argv[1], sys.argv[2], sys.argv[3:]
-    script: Line = json.loads(read_text(f"{executable}.script.json", ""))
+    script: Line = loads(read_text(f"{executable}.script.json", ""))
     called = {"argv": argv, "environ": dict(os.environ), "cwd": os.getcwd()}
     if name not in DIALECTS or argv[:1] in (["--acp"], ["acp"]):
         if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class FakeProgramRun:
         self.prompt = prompt
         self.how = how_now(str(script.get("misbehaviour") or ""), goes_on=bool(dialect.resumes))
         self._file = sessions
-        self._sessions: dict[str, Line] = json.loads(read_text(sessions, "{}"))
+        self._sessions: dict[str, Line] = loads(read_text(sessions, "{}"))
 
     def play(self) -> None:
         """All of it, as well or as badly as told."""
@@ -73,7 +74,7 @@ class FakeProgramRun:
             if is_last:
                 break
         state["total"] = _added(state["total"], spent)
-        write_text(self._file, json.dumps(self._sessions))
+        write_text(self._file, dumps(self._sessions))
         self._tell(self.dialect.ends(text, spent, state["total"]))
         if self.how == "lingers":
             time.sleep(FOR_EVER)
@@ -86,7 +87,7 @@ class FakeProgramRun:
         total = {"input": 0, "output": 0, "cached": 0}
         fresh: Line = {"answered": 0, "total": total, "addressee": addressee(self.prompt)}
         state = self._sessions.setdefault(self.dialect.session, fresh)
-        write_text(self._file, json.dumps(self._sessions))
+        write_text(self._file, dumps(self._sessions))
         self._tell(self.dialect.begins())
         return state
 
@@ -118,7 +119,7 @@ class FakeProgramRun:
 def tell(lines: list[Line]) -> None:
     """Print lines of JSON, at once."""
     for line in lines:
-        print(json.dumps(line), flush=True)
+        print(dumps(line), flush=True)
 
 
 def _done(tool: str, arguments: Line) -> str:
@@ -142,4 +143,4 @@ def _added(one: Line, other: Line) -> Line:
 
 
 def _note(executable: str, call: dict[str, Any]) -> None:
-    write_text(f"{executable}.calls.jsonl", json.dumps(call) + "\n", "a")
+    write_text(f"{executable}.calls.jsonl", dumps(call) + "\n", "a")
