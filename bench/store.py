@@ -9,7 +9,9 @@ import tempfile
 from pathlib import Path
 
 from bench import subagents
-from tests.support.postgres import OwnServer, migrated
+from tests.support.postgres import migrated
+
+from deputy.testing.postgres_server import OwnServer
 
 DEMAND = 1.3
 

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.postgres import OwnServer, migrated
+from tests.support.postgres import migrated
 
 from deputy.engine.ports.workspaces import SentSnapshot
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.transcript import safe_id
+from deputy.testing.postgres_server import OwnServer
 from deputy.tools.git_workspaces import GitWorkspaces
 
 T = TypeVar("T")

@@ -22,13 +22,13 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
-from tests.support.postgres import OwnServer
 
 from deputy.core.conversation import TokenUsage
 from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 from deputy.testing import ProviderServer
+from deputy.testing.postgres_server import OwnServer
 
 PROJECT = Path(__file__).resolve().parent / "bookshop"
 DEPUTY = Path(sys.executable).with_name("deputy")

@@ -162,6 +162,13 @@ class RuntimeParts:
         return {**os.environ, HOME_VARIABLE: str(self.folder)}
 
 
+def _remove_bundles(store: SqlStore, kept_seconds: float) -> None:
+    """Remove the bundles of a shared store that no run needs."""
+    if not store.is_local:
+        with cast("PostgresStore", store).bundles() as bundles:
+            bundles.remove_unused(kept_seconds)
+
+
 def prune_store(parts: RuntimeParts) -> None:
     """Remove old runs, and kill programs whose Deputy process has died."""
     from deputy.journal.registry import orphaned
@@ -171,10 +178,13 @@ def prune_store(parts: RuntimeParts) -> None:
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
     # The role of a submitter removes nothing from a shared store: its workers do.
     with suppress(*() if parts.store.is_local else (StorageDenied,)):
-        prune_expired(parts.store, parts.store.now(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
-        if not parts.store.is_local:
-            with cast("PostgresStore", parts.store).bundles() as bundles:
-                bundles.remove_unused(max(kept_seconds, _DAY_SECONDS))
+        prune_expired(
+            parts.store,
+            parts.store.now(),
+            kept_seconds,
+            WorktreeCleanup(os.environ, _TIDY_SECONDS),
+            afterwards=partial(_remove_bundles, parts.store, max(kept_seconds, _DAY_SECONDS)),
+        )
     queries = parts.store.queries()
     if queries is not None:
         with queries:

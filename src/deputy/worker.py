@@ -327,7 +327,7 @@ def _dispatch(store: PostgresStore, owner: str) -> Dispatch:
     dispatch_name()
     from deputy.placement.dbos_dispatch import DbosDispatch
 
-    return DbosDispatch(store.address.url, store.location, owner)
+    return DbosDispatch(store.address.url, store.location, owner, may_use=store.may_use_queues)
 
 
 def _with_host(outcome: Outcome) -> Outcome:

@@ -11,10 +11,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.support.postgres import OwnServer, database_url, migrated
+from tests.support.postgres import database_url, migrated
 
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 from deputy.placement import dbos_dispatch
+from deputy.testing.postgres_server import OwnServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

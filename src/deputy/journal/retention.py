@@ -13,7 +13,7 @@ from deputy.core.state import State
 from deputy.journal import home, transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from pathlib import Path
 
     from deputy.journal.sql.sql_queries import SqlQueries
@@ -121,13 +121,23 @@ def _free_space(store: SqlStore, trees: Sequence[RunTree], before: float, worktr
 
 
 def prune_expired(
-    store: SqlStore, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: WorktreeRemover | None = None
+    store: SqlStore,
+    now: float,
+    kept_seconds: float = KEPT_SECONDS,
+    worktrees: WorktreeRemover | None = None,
+    *,
+    afterwards: Callable[[], object] = lambda: None,
 ) -> int:
-    """Remove old runs at start-up, except undelivered ones; returns the number of trees removed."""
+    """Remove old runs at start-up, except undelivered ones; returns the number of trees removed.
+
+    `afterwards` removes what they needed.
+    """
     home.clear_drafts(store.folder / home.JOURNAL)
     with store.pruning() as is_alone:
         # Another process that starts at this moment removes the same.
         trees = prune(store, now - kept_seconds, delivered_only=True, worktrees=worktrees) if is_alone else []
+        if is_alone:
+            afterwards()
     queries = store.queries()
     if queries is not None:
         with queries:

@@ -7,12 +7,20 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from deputy.core.errors import StorageFailed, StorageTooOld, Unquoted, UsageError
+from deputy.core.errors import (
+    StorageBusy,
+    StorageDenied,
+    StorageError,
+    StorageFailed,
+    StorageTooOld,
+    Unquoted,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deputy.engine.ports.placement import CarryOut, Placement
+    from deputy.engine.ports.placement import CarryOut
 
 NAME = "deputy_run"
 """The name of the workflow, as `enqueue` in the tables of the journal has it."""
@@ -25,6 +33,10 @@ _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 _LEAVE_SECONDS = 40
 """How long DBOS waits at most for steps to end and for runs that were handed over to be noted as done."""
 _MIGRATE = "Run `DEPUTY_DISPATCH=dbos deputy store migrate`."
+_GRANT = (
+    "Let an administrator run `deputy store roles | psql …` again, after `DEPUTY_DISPATCH=dbos deputy store migrate`."
+)
+_REACH = "Check that the server runs and can be reached, then start the worker again."
 _logger = logging.getLogger("deputy.worker")
 
 
@@ -62,15 +74,16 @@ class DbosDispatch:
 
     judges_liveness = False
 
-    def __init__(self, url: str, location: str, owner: str) -> None:
-        """`owner` is the name of this process in the journal, under which the queue notes its claims."""
+    def __init__(self, url: str, location: str, owner: str, *, may_use: Callable[[], bool] = lambda: True) -> None:
+        """`owner` is the name of this process in the journal, under which the queue notes its claims.
+
+        `may_use` tells whether the role of the address may use the queues that are there.
+        """
+        self._may_use = may_use
         self._url = url
         self._location = location
         self._owner = owner
         self._dbos: Any = driver().DBOS
-
-    async def put_after(self, placements: Sequence[Placement]) -> None:
-        """Nothing: `enqueue` writes to the queue in the transaction of the journal."""
 
     async def work(
         self,
@@ -121,19 +134,53 @@ class DbosDispatch:
         dbos.listen_queues(queues)
         try:
             dbos.launch()
+            for queue in queues:
+                dbos.register_queue(
+                    queue, worker_concurrency=slots, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"
+                )
         except Exception as error:
             dbos.destroy(destroy_registry=True)
-            raise StorageTooOld(self._location, "the tables of its queues are missing or old", _MIGRATE) from error
-        for queue in queues:
-            dbos.register_queue(
-                queue, worker_concurrency=slots, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"
-            )
+            found = launch_error(self._location, error)
+            if isinstance(found, StorageTooOld) and not self._may_use():
+                # A role without rights sees no tables.
+                found = StorageDenied(self._location, "the role lacks a right on the queues (schema dbos)", _GRANT)
+            raise found from error
 
     def _forget(self) -> int:
         found = self._dbos.list_workflows(name=NAME, status=_OVER, limit=_FORGET, load_input=False, load_output=False)
         if found:
             self._dbos.delete_workflows([one.workflow_id for one in found])
         return len(found)
+
+
+def launch_error(location: str, error: BaseException) -> StorageError:
+    """Why the queues cannot be used: the database is away, a right is missing, or the tables are."""
+    origin: BaseException | None = error
+    while origin is not None and not getattr(origin, "sqlstate", None) and _below(origin) is not None:
+        origin = _below(origin)
+    code: str = getattr(origin, "sqlstate", None) or ""
+    # Its text may quote the address.
+    why = type(error).__name__ if origin is None else " ".join(str(origin).split("\n")[0].split())
+    match code[:2]:
+        case "28":
+            return StorageDenied(location, f"the server refused the user or the password ({why})")
+        case "42" if code == "42501":
+            return StorageDenied(location, f"the role lacks a right on the queues ({why})", _GRANT)
+        case "42" | "3F":
+            return StorageTooOld(location, "the tables of its queues are missing or old", _MIGRATE)
+        case "08" | "57" | "53":
+            return StorageBusy(location, f"cannot reach it ({why})", _REACH)
+        case "" if type(origin).__module__.startswith("psycopg"):
+            return StorageBusy(location, f"cannot reach it ({why})", _REACH)
+        case "":
+            return StorageTooOld(location, "the tables of its queues are missing or old", _MIGRATE)
+        case _:
+            return StorageFailed(location, f"its queues cannot be used ({why})", "Check the database and its log.")
+
+
+def _below(error: BaseException) -> BaseException | None:
+    """The error of the driver inside of another."""
+    return getattr(error, "orig", None) or error.__cause__ or error.__context__
 
 
 async def _carried(carry_out: CarryOut, run: str, number: int) -> None:

@@ -95,19 +95,28 @@ class Finalizer(Generic[L]):
 
     async def failed(self, work: ActiveRun[L], bug: Exception) -> Failed:
         """The outcome of a run whose flow raised an unexpected exception."""
-        import traceback
-
         work.is_cancelled = True
-        error = Error(
-            type="execution",
-            code="INTERNAL_ERROR",
-            message=f"{type(bug).__name__}: {bug}",
-            recoverable=False,
-            recommendation="This is a bug in Deputy or in one of its plugins: `deputy errors --json` shows the trace.",
-        )
-        work.trace = "".join(traceback.format_exception(bug))[-TRACE_LENGTH:]
-        found = await self._found(work)
-        return Failed(**found, summary=shortened(f"Internal error: {error.message}"), errors=(error,))
+        work.trace = traced(bug)
+        return failed_by_bug(bug, await self._found(work))
+
+
+def failed_by_bug(bug: Exception, found: Mapping[str, Any]) -> Failed:
+    """The outcome of a run that met an unexpected exception."""
+    error = Error(
+        type="execution",
+        code="INTERNAL_ERROR",
+        message=f"{type(bug).__name__}: {bug}",
+        recoverable=False,
+        recommendation="This is a bug in Deputy or in one of its plugins: `deputy errors --json` shows the trace.",
+    )
+    return Failed(**found, summary=shortened(f"Internal error: {error.message}"), errors=(error,))
+
+
+def traced(bug: Exception) -> str:
+    """The end of the stack trace of an exception."""
+    import traceback
+
+    return "".join(traceback.format_exception(bug))[-TRACE_LENGTH:]
 
 
 # --- storage errors ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageAway, StorageCorrupt, StorageError, UnknownRun
 from deputy.core.events import CANCEL, AdmissionRefused, Requested, Returned, RunOpened
@@ -17,7 +17,7 @@ from deputy.runtime.active_run import ActiveRun, CompletedRun, HostedRuns, cance
 from deputy.runtime.cancellation import Canceller
 from deputy.runtime.completions import Completions
 from deputy.runtime.context import DurableRunContext
-from deputy.runtime.finalize import Finalizer, failed_by, keep_no_worktree, storage_trouble
+from deputy.runtime.finalize import Finalizer, failed_by, failed_by_bug, keep_no_worktree, storage_trouble, traced
 from deputy.runtime.resume_run import ResumeRounds
 from deputy.runtime.start_strategy import Here, Placed
 from deputy.runtime.suspension import SUSPEND_SECONDS, SuspendedRuns
@@ -165,15 +165,28 @@ class RunSupervisor(Generic[L]):
                 return True
         except StorageCorrupt as error:
             # A damaged run can never continue; its waiters get this outcome.
-            found = PartialResult().fields(lease.state, self.world.now())
-            ending = Returned(outcome=failed_by(error, found))
-            await self._journal.finish(lease, ending_key(lease.state.round), ending)
-            self._forget_trouble(run)
-            self.endings.notify(run)
+            await self._end_unread(lease, failed_by(error, self._unread(lease)))
+        except (LeaseLost, StorageError):
+            raise
+        except Exception as bug:
+            if not lease.queue:
+                raise
+            # Every worker would meet the same, one after another for ever.
+            await self._end_unread(lease, failed_by_bug(bug, self._unread(lease)), traced(bug))
         finally:
             if run not in self.work:
                 await self.release(lease)
         return False
+
+    def _unread(self, lease: L) -> dict[str, Any]:
+        return PartialResult().fields(lease.state, self.world.now())
+
+    async def _end_unread(self, lease: L, outcome: Outcome, trace: str = "") -> None:
+        """End a run whose records cannot be continued."""
+        ending = Returned(outcome=outcome, trace=trace)
+        await self._journal.finish(lease, ending_key(lease.state.round), ending)
+        self._forget_trouble(lease.run)
+        self.endings.notify(lease.run)
 
     async def release(self, lease: L) -> None:
         """Release the lease of a run that was not started; a failure is kept as its storage error."""

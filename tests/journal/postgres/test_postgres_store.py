@@ -168,10 +168,12 @@ def test_one_process_at_a_time_removes_old_runs(tmp_path: Path) -> None:
 
     asyncio.run(work())
     later = store.now() + 3600
+    removed: list[str] = []
     with store.pruning() as is_alone:
         assert is_alone
-        assert prune_expired(store, later, 60.0) == 0
-    assert prune_expired(store, later, 60.0) == 1
+        assert prune_expired(store, later, 60.0, afterwards=lambda: removed.append("meanwhile")) == 0
+    assert prune_expired(store, later, 60.0, afterwards=lambda: removed.append("alone")) == 1
+    assert removed == ["alone"]
 
 
 @pytest.mark.rule("store.follow")

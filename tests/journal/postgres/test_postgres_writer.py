@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.postgres import OwnServer, emptied_database, migrated
+from tests.support.postgres import emptied_database, migrated
 
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageAway
 from deputy.core.events import ANSWER, Noted, QuestionAsked, Returned
@@ -20,6 +20,7 @@ from deputy.journal.postgres import postgres_writer
 from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.testing.postgres_server import OwnServer
 from deputy.testing.queries_suite import opened
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from deputy.engine.ports.durable import L
 
@@ -13,15 +13,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import RunStart
 
     CarryOut: TypeAlias = Callable[[str, int], Awaitable[None]]
-    """Works on a run for one of its placements, until it has ended or only waits."""
-
-
-class Placement(NamedTuple):
-    """A run on a queue. A later placement of the run has a higher number, and makes earlier ones void."""
-
-    run: str
-    number: int
-    queue: str
+    """Works on a run for one of its placements, by their number, until it has ended or only waits."""
 
 
 class Dispatch(Protocol):
@@ -34,10 +26,6 @@ class Dispatch(Protocol):
     @property
     def judges_liveness(self) -> bool:
         """Whether the engine notices dead workers itself; if not, the journal's heartbeats do."""
-        ...
-
-    async def put_after(self, placements: Sequence[Placement]) -> None:
-        """Give the engine placements that a transaction only noted; repeating it is harmless."""
         ...
 
     async def work(

@@ -12,7 +12,7 @@ from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import NOW, translated
 from deputy.journal.postgres.store_address import PostgresSession, is_away, storage_error
 from deputy.journal.process_identity import ProcessIdentity, boot_id, has_ended
-from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries
+from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries, age
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -41,6 +41,10 @@ _PROCESSES = (
     " WHERE l.held > 0 OR o.beat > clock_timestamp() - interval '30 s' ORDER BY o.host, o.owner"
 )
 _PAUSE_SECONDS = 0.2
+
+
+_UNSETTLED = "SELECT r.run, l.owner, r.sum FROM runs r LEFT JOIN leases l USING (run) WHERE NOT r.is_settled"
+_READ_AT_ONCE = 500
 
 
 class WorkerRow(NamedTuple):
@@ -81,6 +85,8 @@ class PostgresQueries(SqlQueries):
         self._patience_seconds = patience_seconds
         self._trusts_silence = trusts_silence
         self._is_closing = is_closing
+        self._unsettled: dict[str, tuple[bytes, State]] = {}
+        """The unsettled runs of others when this was last asked, with the checksums of their states."""
 
     @classmethod
     def open(cls, address: StoreAddress, **options: Any) -> PostgresQueries:
@@ -172,6 +178,18 @@ class PostgresQueries(SqlQueries):
             if any(isinstance(record, DamagedRecord) for record in self.records(run)):
                 lacking.append(run)
         return lacking
+
+    def unsettled_besides(self, active: Collection[str], owner: str) -> list[State]:
+        """The unsettled runs without the active ones of this owner; only states that changed are read again."""
+        rows = self._rows(_UNSETTLED)
+        sums = {run: total for run, holder, total in rows if holder != owner or run not in active}
+        kept = {run: seen for run, seen in self._unsettled.items() if sums.get(run) == seen[0]}
+        changed = [run for run in sums if run not in kept]
+        for begin in range(0, len(changed), _READ_AT_ONCE):
+            found = self._states_of(changed[begin : begin + _READ_AT_ONCE])
+            kept |= {state.run: (sums[state.run], state) for state in found}
+        self._unsettled = kept
+        return sorted((state for _, state in kept.values()), key=age)
 
     def _states_of(self, runs: Collection[str]) -> list[State]:
         """The states of these runs in one answer, oldest first."""

@@ -94,6 +94,15 @@ class PostgresStore:
         finally:
             session.close()
 
+    def may_use_queues(self) -> bool:
+        """Whether this role may use the queues of workers that are in the database."""
+        session = self.session()
+        try:
+            query = "SELECT has_schema_privilege(oid, 'usage') FROM pg_namespace WHERE nspname = 'dbos'"
+            return (False,) not in session.fetch(query)
+        finally:
+            session.close()
+
     def make_room(self, do: Callable[[SqlTables | None], None]) -> None:
         """Nothing: files of this machine make no room in the database."""
 

@@ -334,7 +334,7 @@ class SqlJournal:
         """The runs that are live or undelivered, and whether a process holds them; no `active` run of this process."""
 
         def find(queries: SqlQueries) -> list[RunStatus]:
-            states = queries.unsettled_besides(active, self.owner) if active else queries.unsettled()
+            states = queries.unsettled_besides(active, self.owner)
             return registry.statuses(queries, states) if states else []
 
         return await self.read(find)

@@ -165,11 +165,13 @@ class SqlQueries:
 
     def unsettled_besides(self, active: Collection[str], owner: str) -> list[State]:
         """The same without the active runs of this owner, whose states are not read."""
+        if not active:
+            return self.unsettled()
         rows = self._rows(
             "SELECT runs.run, leases.owner FROM runs LEFT JOIN leases ON leases.run = runs.run WHERE NOT is_settled"
         )
         others = (self.state(run) for run, holder in rows if holder != owner or run not in active)
-        return sorted((state for state in others if state is not None), key=_age)
+        return sorted((state for state in others if state is not None), key=age)
 
     def nested(self, root: str) -> list[tuple[str, str, bytes]]:
         """The nested runs of a tree: id, the run that started it, and its reservation."""
@@ -345,11 +347,11 @@ class SqlQueries:
 
     def _states_of(self, runs: Collection[str]) -> list[State]:
         """The states of these runs, oldest first."""
-        return sorted((state for run in runs if (state := self.state(run)) is not None), key=_age)
+        return sorted((state for run in runs if (state := self.state(run)) is not None), key=age)
 
     def _states(self, query: str, *values: Any) -> list[State]:
         states = (self._state(run, row) for run, *row in self._rows(query, *values))
-        return sorted((state for state in states if state is not None), key=_age)
+        return sorted((state for state in states if state is not None), key=age)
 
     def _state(self, run: str, row: Any) -> State | None:
         state = read_state(tuple(row))
@@ -367,5 +369,6 @@ class SqlQueries:
         return state if state.seq else None
 
 
-def _age(state: State) -> tuple[float, str]:
+def age(state: State) -> tuple[float, str]:
+    """The order in which runs began."""
     return state.requested_at, state.run

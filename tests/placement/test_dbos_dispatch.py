@@ -1,0 +1,56 @@
+"""The queues of DBOS say why a worker cannot use them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.support.postgres import administer, fresh_database, queue_database
+
+from deputy.core.errors import StorageBusy, StorageDenied, StorageError, StorageTooOld
+from deputy.journal.postgres.postgres_store import PostgresStore
+from deputy.journal.postgres.store_address import StoreAddress
+from deputy.placement.dbos_dispatch import DbosDispatch
+
+
+def failure(url: str) -> StorageError:
+    """The error of a worker that begins to work on a store."""
+
+    async def carry_out(run: str, number: int) -> None:
+        raise AssertionError("it claimed a run")
+
+    async def work() -> None:
+        store = PostgresStore(url, Path("unused"))
+        dispatch = DbosDispatch(url, store.location, "me", may_use=store.may_use_queues)
+        await dispatch.work(carry_out, queues=["deputy"], slots=1, stop=asyncio.Event(), is_ready=lambda: None)
+
+    with pytest.raises(StorageError) as raised:
+        asyncio.run(work())
+    return raised.value
+
+
+@pytest.mark.rule("cluster.launch")
+def test_tables_that_are_missing_are_named_with_the_command_that_makes_them() -> None:
+    error = failure(fresh_database())
+    assert isinstance(error, StorageTooOld)
+    assert "missing or old" in error.what
+    assert "store migrate" in error.remedy
+
+
+@pytest.mark.rule("cluster.launch")
+def test_a_role_without_a_right_on_the_queues_is_told_so() -> None:
+    url = queue_database()
+    name = f"stranger_{StoreAddress(url).database}"
+    administer(f"CREATE ROLE {name} LOGIN")
+    error = failure(url.replace("postgres@", f"{name}@"))
+    assert isinstance(error, StorageDenied)
+    assert "lacks a right on the queues" in error.what
+    assert "deputy store roles" in error.remedy
+
+
+@pytest.mark.rule("cluster.launch")
+def test_a_server_that_cannot_be_reached_is_not_taken_for_missing_tables(tmp_path: Path) -> None:
+    error = failure(f"postgres://postgres@/postgres?host={tmp_path}")
+    assert isinstance(error, StorageBusy)
+    assert "cannot reach it" in error.what
