@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.fork_server import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "demo.py"
@@ -34,9 +35,9 @@ def kept_environ() -> dict[str, str]:
 )
 def test_an_example_runs_and_is_right(example, tmp_path):
     env = {**kept_environ(), "DEPUTY_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
-    run = subprocess.run([sys.executable, example], capture_output=True, text=True, env=env, check=False, timeout=60)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout
+    ended = run([sys.executable, example], capture_output=True, text=True, env=env)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
 
 
 def test_the_demo_survives_kill_9_a_question_and_a_timeout_and_says_what_to_try():
@@ -103,7 +104,7 @@ def review(folder: Path, *options: str, turns: list[dict[str, object]]) -> subpr
     command = [sys.executable, REVIEW, "--tasks", "tasks.json", "--model", "script:model.json", *options]
     if "--budget" not in options:
         command += ["--budget", "requests=9"]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
 def test_the_review_of_a_pipeline_leaves_a_result_a_summary_and_an_exit_code(tmp_path):

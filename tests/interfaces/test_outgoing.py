@@ -100,12 +100,12 @@ def test_no_secret_leaves_through_the_command_line_or_a_file(place: Any):
     shown["export"] = call("export", runs[0], "--to", "exported", code=0)
     shown["task add"] = call("task", "add", LINES[0][0]) + call("task", "list") + call("task", "list", "--json")
     shown["an error"] = call("show", LINES[0][0]) + call("delegate", f"--{LINES[1][0]}") + call("export", KNOWN)
-    assert {name: leaked(text) for name, text in shown.items() if leaked(text)} == {}
+    assert {name: found for name, text in shown.items() if (found := leaked(text))} == {}
     assert sum(text.count("[redacted]") for text in shown.values()) > 20 * len(LINES)
     files = [*(place.workspace / "exported").rglob("*"), *(place.home / "subagent").rglob("*")]
     written = {str(path): path.read_text() for path in files if path.is_file()}
     assert {name.rpartition(".")[2] for name in written} == {"json", "jsonl", "md"}
-    assert {name: leaked(text) for name, text in written.items() if leaked(text)} == {}
+    assert {name: found for name, text in written.items() if (found := leaked(text))} == {}
     assert {oct(path.stat().st_mode & 0o77) for path in place.home.rglob("*")} == {"0o0"}
 
 
@@ -137,7 +137,7 @@ def test_no_secret_leaves_through_mcp(place: Any):
 
     asyncio.run(use())
     assert len(output) > 12
-    assert {name: leaked(text) for name, text in output.items() if leaked(text)} == {}
+    assert {name: found for name, text in output.items() if (found := leaked(text))} == {}
     assert sum(text.count("[redacted]") for text in output.values()) > 5 * len(LINES)
 
 

@@ -94,7 +94,10 @@ class Official:
     async def _serve(self) -> None:
         async with ServerState(Options()) as hub, Client(make_server(hub), mode=ERAS[1]) as client:
             self._session = client.session
-            self.schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+            schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+            for schema in schemas.values():
+                jsonschema.Draft202012Validator.check_schema(schema)
+            self._validators = {name: jsonschema.Draft202012Validator(schema) for name, schema in schemas.items()}
             self._is_ready.set()
             await self._over.wait()
 
@@ -111,7 +114,7 @@ class Official:
     def check(self, tool: str, result) -> None:
         validating = self._session.validate_tool_result(tool, result)
         asyncio.run_coroutine_threadsafe(validating, self._loop).result(60)
-        jsonschema.validate(result.structured_content, self.schemas[tool], jsonschema.Draft202012Validator)
+        self._validators[tool].validate(result.structured_content)
 
 
 @pytest.fixture(scope="module")
