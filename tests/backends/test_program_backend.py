@@ -90,8 +90,16 @@ def test_a_session_that_is_gone_is_not_to_be_resumed(name, run, programs):
     assert (end.kind, end.error.code, end.is_resumable) == ("failed", "SESSION_GONE", False)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("how", ["hangs", "hangs and is deaf", "closes its pipes"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        (name, how)
+        for column, name in enumerate(NAMES)
+        for row, how in enumerate(["hangs", "hangs and is deaf", "closes its pipes"])
+        # Each program, and each way, at least once: how a program is ended is the same for all.
+        if (row + column) % 3 == 0 or os.environ.get("DEPUTY_SUITE") == "all"
+    ],
+)
 def test_a_program_that_takes_too_long_is_ended(name, how, run, programs):
     programs.play(name, SAYS, misbehaviour=how)
     end = run(name, seconds=0.5)

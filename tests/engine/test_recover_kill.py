@@ -27,7 +27,7 @@ from deputy.testing import ModelScript, ProviderServer, ScriptedConversation, Sc
 LABELS = ("one", "two", "three")
 LINE = 'DB_PASSWORD = "correct horse battery"'
 TURNS = 3
-MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "5"))
+MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "3"))
 """How many moments are tried; `make kill` tries 50."""
 STOP_SECONDS = 3.0
 SLEEP = "echo $$ > pid-$$; exec sleep 600"
