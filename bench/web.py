@@ -366,7 +366,7 @@ async def main() -> None:
             look_figure(home)
             server = Server(home)
             async with watchers(server, 20):
-                row("server: 20 idle watchers", f"{await cpu_of(server, SECONDS / 2):.1%} of a core", "≤ 1 %")
+                row("server: 20 idle watchers", f"{await cpu_of(server, 3 * SECONDS):.2%} of a core", "≤ 1 %")
             going = asyncio.ensure_future(work.go_on())
             async with watchers(server, 1):
                 one = await cpu_of(server, SECONDS / 2)

@@ -141,10 +141,12 @@ export class RunView {
 
   overview() {
     const one = this.whole;
+    const row = store.rows.get(this.id);
     const ended = one.outcome;
     put(this.body,
       ended && ended.status !== 'completed' && this.why(ended, one),
       one.damage && h('p.notice.damaged', one.damage),
+      row?.status === 'queued' && h('p.notice', row.reason),
       h('div.columns2',
         h('div',
           ended && h('section', h('h2', 'Result'), markdown(ended.report || ended.summary)),
