@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.request import Grant
 from deputy.tools.edit import edit_tool
@@ -127,7 +128,7 @@ def test_there_are_enough_vectors():
 
 
 @pytest.mark.rule("workspace")
-@pytest.mark.parametrize("vector", ESCAPES + WITHHELD + [f"/{name}" for name in WITHHELD[:5]])
+@every_case("vector", ESCAPES + WITHHELD + [f"/{name}" for name in WITHHELD[:5]])
 def test_no_path_leads_out_or_to_what_is_withheld(opened, call, vector):
     path = vector.format(root=opened.root, outside=str(Path(opened.root).parent / "outside"))
     before = sorted(file.name for file in (Path(opened.root).parent / "outside").iterdir())
@@ -155,7 +156,7 @@ def is_inside(workspace, changed):
 
 
 @pytest.mark.rule("workspace")
-@pytest.mark.parametrize(
+@every_case(
     "path",
     ["a/in.txt", "./a//in.txt", "a/./in.txt", "/a/in.txt", "//a/in.txt", "{root}/a/in.txt", "a/in_link", "a/abs_link",
      "a/b/up_link", "dir_link/up_link", "to_here/a/in.txt", "to_here/to_here/a/in_link"],
