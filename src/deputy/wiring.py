@@ -262,7 +262,13 @@ def _toolboxes(
         from deputy.tools.toolbox import Toolbox, standard_tools
         from deputy.tools.workspace import Workspace
 
-        place = Workspace(root or parts.workspace, grant, private=parts.private, main=parts.workspace)
+        place = Workspace(
+            root or parts.workspace,
+            grant,
+            private=parts.private,
+            main=parts.workspace,
+            repository="" if worktrees is None else worktrees.repository,
+        )
         standard = standard_tools(
             place, parts.environment, slots=slots, run_seconds=seconds.get("Run"), is_sandboxed=is_sandboxed
         )

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.cluster import ClusterHost
+from tests.support.postgres import fresh_database
 
-from deputy.core.events import RunOpened
+from deputy.core.errors import StorageTooNew
+from deputy.core.events import Noted, RunOpened
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
-from deputy.testing.runtime_suite.case_helpers import RUN, opened
+from deputy.journal.postgres import postgres_writer
+from deputy.journal.postgres.postgres_journal import PostgresJournal
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.testing.runtime_suite.case_helpers import RUN, CallCounter, completed, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.outcome import Outcome
     from deputy.engine.ports import RunContext
+
+TIME, STEADY = time.time, postgres_writer.steady
 
 
 async def unused(run: RunContext, start: Any) -> Outcome:
@@ -78,3 +87,60 @@ def test_a_process_that_looks_for_late_runs_reads_only_states_that_changed(tmp_p
                 assert (states[runs[2]], asked) == ("cancelled", [runs[2]])
 
     asyncio.run(go())
+
+
+@pytest.mark.rule("store.beat")
+def test_workers_whose_clocks_differ_by_a_minute_agree_on_deadlines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def machine(seconds: float) -> None:
+        """What is started from now on is on a machine whose clocks are off."""
+        monkeypatch.setattr(time, "time", lambda: TIME() + seconds)
+        monkeypatch.setattr(postgres_writer, "steady", lambda: STEADY() + seconds)
+
+    async def go(skew: float) -> list[float]:
+        host, calls = ClusterHost(tmp_path), CallCounter()
+
+        async def flow(run: RunContext, start: Any) -> Outcome:
+            await run.step("work", calls.gated, "x")
+            return completed(run, "in time")
+
+        machine(skew)
+        async with host.start(unused, claims=False) as submitter:
+            deadline = host.journal(submitter).clock.now() + 25
+            machine(-skew)
+            async with host.start(flow) as worker:
+                await submitter.submit(RUN, RunOpened(lineage=Lineage.root(RUN, deadline=deadline)))
+                await calls.reached.wait()
+                assert [*await submitter.expire_others(), *await worker.expire_others()] == []
+                assert await host.sweep(worker) == (0, 0)
+                calls.gate.set()
+                assert (await submitter.result(RUN)).summary == "in time"
+            return [record.at for record in await host.journal(submitter).records(RUN)]
+
+    for skew in (30.0, -30.0):
+        times = asyncio.run(go(skew))
+        assert max(times) - min(times) < 25
+        assert times == sorted(times)
+
+
+@pytest.mark.rule("store.schema")
+def test_a_process_meets_newer_tables_when_it_connects_again(tmp_path: Path) -> None:
+    address = StoreAddress(fresh_database())
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()"
+
+    async def go(oldest: int) -> None:
+        journal = await asyncio.to_thread(PostgresJournal, address, tmp_path)
+        async with journal:
+            run = f"sess_{oldest}_root00"
+            lease = await journal.begin(run, RunOpened(lineage=Lineage.root(run)))
+            assert lease is not None
+            with closing(PostgresSession(address)) as session:
+                session.run(f"UPDATE schema_version SET version = 9, oldest = {oldest}")
+                session.fetch(others, address.database)
+            await journal.append(lease, "note:1", Noted(content="after the migration"))
+
+    # A version that older programs can use, as during a rolling upgrade; then one that they cannot.
+    asyncio.run(go(1))
+    with pytest.raises(StorageTooNew, match="Upgrade Deputy on this machine"):
+        asyncio.run(go(9))

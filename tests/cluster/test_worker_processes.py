@@ -289,3 +289,21 @@ def test_a_store_without_queues_names_the_command_that_makes_them(house: WorkerH
     assert placed.returncode == 1
     assert "Run `deputy store migrate`." in placed.stderr
     assert json.loads(house.run("ps", "--all", "--json").stdout) == {"delegations": []}
+
+
+@pytest.mark.rule("cluster.drain")
+def test_a_second_signal_ends_a_worker_at_once_and_its_run_stays_live(house: WorkerHouse) -> None:
+    turn = ScriptedTurn(text="The Elbe.", delay_seconds=12.0)
+    script = ModelScript(conversations=(ScriptedConversation(turns=(turn,)),))
+    with ProviderServer(script, strict=False) as provider:
+        worker = house.worker(**provider.environ)
+        house.start("delegate", "--yes", "--model", "anthropic:claude-sonnet-4-5", "Where?", **provider.environ)
+        house.until(lambda _: provider.asked)
+        worker.send_signal(signal.SIGTERM)
+        house.until(lambda queries: not any(not one.is_draining for one in queries.workers()))
+        worker.send_signal(signal.SIGTERM)
+        # A drain would let the step end, and leave with 0.
+        assert worker.wait(60) != 0
+        with house.queries() as queries:
+            assert {state.status for state in queries.live()} <= {"running", "requested"}
+            assert len(queries.live()) >= 1

@@ -3,13 +3,14 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 from tests.support.postgres import fresh_database
 from tests.support.workspace_machine import RUN, Machine, content, git, stored_bytes, write
 
-from deputy.core.errors import WorkspaceError
+from deputy.core.errors import StorageBusy, WorkspaceError
 from deputy.core.snapshot import Snapshot
 from deputy.engine.ports import Worktree, WorktreeChanges
 from deputy.journal.postgres.postgres_store import PostgresStore
@@ -252,6 +253,26 @@ def test_work_that_is_too_large_to_be_stored_goes_on_here_and_only_here(
     assert "its files could not be stored for other machines" in done.warning
     submitter.bring(done.branch, snapshot, repository)
     assert git(repository, "show", f"{done.branch}:big.txt") == "x" * 20_000
+
+
+@pytest.mark.rule("store.away")
+def test_a_step_waits_for_a_store_that_is_away_before_it_counts(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    snapshot, tries = submitter.send(repository), [0]
+    real = PostgresStore.bundles
+
+    def away(store: PostgresStore) -> Any:
+        tries[0] += 1
+        if tries[0] in (2, 3):
+            raise StorageBusy(store.location, "the server is restarted")
+        return real(store)
+
+    monkeypatch.setattr(PostgresStore, "bundles", away)
+    lost = asyncio.run(changed(worker, snapshot, {"a.txt": "stored\n"}))
+    assert tries[0] > 3
+    _, place = asyncio.run(restored(other, snapshot, lost))
+    assert (Path(place.root) / "a.txt").read_text() == "stored\n"
 
 
 @pytest.mark.rule("workspace.hostile")

@@ -122,6 +122,20 @@ def test_a_worktree_reads_its_repository_and_sees_nothing_else_of_it(place, tmp_
 
 @needs_bwrap
 @pytest.mark.rule("run.sandbox")
+def test_git_works_in_the_worktree_of_a_worker(place, submitter, worker, repository):
+    snapshot = submitter.send(repository)
+    worktrees, found = asyncio.run(worker.opened(snapshot))
+    checkout = worker.open(snapshot, "tree")
+    command = f"git log --format=%s; echo new > a.txt; git diff --stat; echo x > {worktrees.repository}/config"
+    done = place.run(command, root=Path(found.root), main=checkout, repository=worktrees.repository)
+    assert done.text.startswith("Workspace\n")
+    assert "a.txt | 2 +-" in done.text
+    assert "Read-only" in done.text
+    assert "fatal" not in done.text
+
+
+@needs_bwrap
+@pytest.mark.rule("run.sandbox")
 @pytest.mark.parametrize("target", ["..", "../.ssh", "../../home", "/etc"])
 @pytest.mark.parametrize("name", [".git", "tasks"])
 def test_a_link_that_a_command_makes_shows_the_next_one_nothing_outside(place, target, name):

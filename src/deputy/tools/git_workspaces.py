@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import shutil
 import time
@@ -19,6 +18,7 @@ from deputy.core.snapshot import Snapshot
 from deputy.engine.ports.workspaces import Bundle, SentSnapshot
 from deputy.processes.child_process import interruptible
 from deputy.tools.branch_return import attach
+from deputy.tools.folder_locks import folders_in, marker, remove_unused, shared_lock
 from deputy.tools.git import Git, GitFailed
 from deputy.tools.git_mirror import MOST_LINKS, NO_SETTINGS, GitMirror, check_id, explained, is_commit, locked
 from deputy.tools.git_snapshot import (
@@ -88,6 +88,10 @@ class GitWorkspaces:
     async def open(self, run: str, snapshot: Snapshot) -> str:
         """The root of a checkout on this machine; a second call for the same run returns the same."""
         return await interruptible(partial(self.open_now, run, snapshot))
+
+    def mirror_of(self, snapshot: Snapshot) -> str:
+        """The folder of the repository that a snapshot is fetched into."""
+        return str(self._home / MIRRORS / check_id(snapshot.repository))
 
     def release(self, run: str) -> None:
         """Let the checkout of a run be removed."""
@@ -173,7 +177,7 @@ class GitWorkspaces:
                     mirror = GitMirror(path, self._environ, stop)
                     mirror.make(_format_of(snapshot.commit))
                     (path / "made").touch()
-                    if not _marker(folder).exists():
+                    if not marker(folder).exists():
                         self._check_out(mirror, folder, snapshot)
             except BaseException:
                 self.let_go(folder)
@@ -197,7 +201,7 @@ class GitWorkspaces:
         mirror.git.run("worktree", "prune")
         mirror.git.run("worktree", "add", "--quiet", "--detach", "--", str(folder), snapshot.commit)
         # Written last: without it the checkout is made anew.
-        _marker(folder).write_text(snapshot.repository)
+        marker(folder).write_text(snapshot.repository)
 
     def upload_now(self, run: str, place: Worktree, stop: StopSignal) -> None:
         """Store the branch of a worktree."""
@@ -355,7 +359,7 @@ class GitWorkspaces:
         """Keep other processes from removing a folder, for as long as this one lives or until it lets go."""
         if str(folder) not in self._held:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._held[str(folder)] = _shared_lock(folder)
+            self._held[str(folder)] = shared_lock(folder)
 
     def let_go(self, folder: Path) -> None:
         """Let a folder be removed."""
@@ -365,12 +369,12 @@ class GitWorkspaces:
 
     def clean_up(self, stop: StopSignal) -> None:
         """Remove the checkouts that no process uses, then the mirrors used longest ago beyond a limit."""
-        for folder in _folders(self._home / CHECKOUTS):
-            _remove_unused(folder)
-        for folder in _folders(self._home / WORKTREES):
+        for folder in folders_in(self._home / CHECKOUTS):
+            remove_unused(folder)
+        for folder in folders_in(self._home / WORKTREES):
             # Work that was not stored stays for a while: a person may want it.
             if self._is_of_mirror(folder) and time.time() - folder.stat().st_mtime > _DAY_SECONDS:
-                _remove_unused(folder)
+                remove_unused(folder)
         self._remove_mirrors(stop)
 
     def _is_of_mirror(self, folder: Path) -> bool:
@@ -380,7 +384,7 @@ class GitWorkspaces:
             return False
 
     def _remove_mirrors(self, stop: StopSignal) -> None:
-        found = (*_folders(self._home / MIRRORS), *_folders(self._home / SENT))
+        found = (*folders_in(self._home / MIRRORS), *folders_in(self._home / SENT))
         room = self._cache_bytes
         for path in sorted(found, key=_used_at, reverse=True):
             room -= _size(path)
@@ -408,40 +412,6 @@ def _emptied(mirror: GitMirror, object_format: str) -> GitMirror:
     (mirror.path / "made").unlink(missing_ok=True)
     mirror.make(object_format)
     return mirror
-
-
-def _open_lock(folder: Path) -> int:
-    return os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
-
-def _shared_lock(folder: Path) -> int:
-    """Lock a folder that this process uses; the lock goes with its process."""
-    while True:
-        descriptor = _open_lock(folder)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            if os.path.samestat(os.fstat(descriptor), os.stat(f"{folder}.lock")):  # noqa: PTH116
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        # The folder was removed together with the lock that was waited for.
-        os.close(descriptor)
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove a folder that no process uses; one that wants it meanwhile waits, and makes it anew."""
-    with suppress(OSError):
-        descriptor = _open_lock(folder)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _marker(folder).unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            Path(f"{folder}.lock").unlink(missing_ok=True)
-        finally:
-            os.close(descriptor)
 
 
 def _stored_of(bundles: Bundles, branch: str) -> tuple[Bundle | None, Bundle | None]:
@@ -472,17 +442,6 @@ def _contains(git: Git, commit: str, ancestor: str) -> bool:
 
 def _format_of(commit: str) -> str:
     return "sha256" if len(commit) == 64 else "sha1"
-
-
-def _marker(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.json")
-
-
-def _folders(path: Path) -> list[Path]:
-    try:
-        return [one for one in path.iterdir() if one.is_dir() and not one.is_symlink()]
-    except OSError:
-        return []
 
 
 def _used_at(path: Path) -> float:

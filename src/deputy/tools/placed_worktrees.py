@@ -74,6 +74,11 @@ class PlacedWorktrees(GitWorktrees):
         """Why the files of a worktree were not stored, by root."""
         self._located: set[str] = set()
 
+    @property
+    def repository(self) -> str:
+        """The mirror that all worktrees belong to."""
+        return self._workspaces.mirror_of(self._snapshot)
+
     async def open(self, run: str, label: str, root: str, base: str = "") -> Worktree | NoWorktree:
         """Make the worktree of a run from the checkout."""
         place = await super().open(run, label, root, base)

@@ -106,6 +106,9 @@ class Sandbox:
             mounts.bind("--ro-bind-fd", main, [".git"])
             if shared := self._workspace.grant.work_folder:
                 mounts.bind("--bind-fd", main, shared.split("/"))
+        if self._workspace.repository:
+            # That of a worker is not in the main workspace, which is a worktree too.
+            mounts.bind("--ro-bind-fd", self._workspace.repository, [])
         mounts.bind("--bind-fd", root, [])
         # git outside of the sandbox would execute the hooks and settings that a command writes there.
         is_whole = mounts.bind("--ro-bind-fd", root, [".git"])

@@ -96,9 +96,12 @@ class Workspace:
         *,
         private: Sequence[Path | str] = (),
         main: Path | str | None = None,
+        repository: str = "",
         uses_openat2: bool = True,
     ) -> None:
+        """`repository` is the git repository of the worktree, if it is not in `main`."""
         self.root = os.path.realpath(root)
+        self.repository = repository
         self.main = self.root if main is None else os.path.realpath(main)
         """The workspace that a worktree belongs to; else the root itself."""
         self.grant = Grant() if grant is None else grant
