@@ -137,6 +137,19 @@ def test_a_run_finds_its_worktree_again_with_what_was_done_there(home: Home, rep
     assert home.close(again).changed == ("new.txt",)
 
 
+@pytest.mark.rule("workspace.shared")
+def test_a_worktree_of_another_machine_is_kept_although_its_folder_is_not_seen(home: Home, tmp_path: Path):
+    place = home.open()
+    assert isinstance(place, Worktree)
+    # Only the repository is on the volume that both machines have.
+    unseen = home.folder.parent.rename(tmp_path / "unseen")
+    other = GitWorktrees(tmp_path / "other", home.worktrees._workspace, os.environ, safe_id)
+    assert isinstance(asyncio.run(other.open("sess_1700000001_def456", "other", "")), Worktree)
+    unseen.rename(home.folder.parent)
+    (Path(place.root) / "a.txt").write_text("changed\n")
+    assert home.close(place) == WorktreeChanges(changed=("a.txt",), branch=place.branch)
+
+
 @pytest.mark.rule("recover")
 def test_half_a_worktree_that_a_dead_process_left_is_made_anew(home: Home):
     place = home.open()

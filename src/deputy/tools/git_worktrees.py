@@ -222,15 +222,15 @@ def _is_there(git: Git, folder: Path) -> bool:
 def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
     _prepare(folder, beginning)
     with suppress(GitFailed):
-        # A worktree whose creation was killed stays locked, and `prune` keeps it.
+        # A worktree whose creation was killed stays locked.
         git.run("worktree", "unlock", "--", str(folder))
-    git.run("worktree", "prune")
     try:
         git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{beginning.branch}")
         what = ("--", str(folder), beginning.branch)
     except GitFailed:
         what = ("-b", beginning.branch, "--", str(folder), beginning.base)
-    git.run("worktree", "add", "--quiet", *what)
+    # A folder that is gone may still be registered. All others stay: those of other machines are not seen from here.
+    git.run("worktree", "add", "--quiet", "--force", *what)
 
 
 def _add_ignored(git: Git, place: Worktree, named: Sequence[str]) -> None:
