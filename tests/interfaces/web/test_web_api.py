@@ -9,6 +9,7 @@ import zipfile
 from tests.support.scripts import call, talk, turn
 from tests.support.web_client import open_page
 
+from deputy.core.limits import Budget
 from deputy.core.task import Task
 from deputy.engine.recover import shown_status
 from deputy.interfaces.web.board import FIELDS
@@ -148,6 +149,19 @@ def test_one_run_has_everything_about_it_and_its_records_come_in_pages(house):
     assert said["transcript"]["messages"][-1]["content"] == "all is well"
     assert {span[0] for lane in spans["lanes"] for span in lane["spans"]} == {"model", "tool"}
     assert usage["model"][0]
+
+
+def test_a_run_has_what_was_used_of_each_of_its_budgets(house):
+    house.script(talk(turn("", call("Glob", pattern="*")), turn("all is well")))
+    outcome = house.one(Task(label="scout", prompt="Look around.", budget=Budget(tokens=50_000, requests=5)))
+
+    async def main():
+        async with open_page(house.home) as client:
+            return await client.get(f"/api/runs/{outcome.session_id}")
+
+    budgets = {one["resource"]: (one["used"], one["cap"]) for one in asyncio.run(main())["budgets"]}
+    used = outcome.usage
+    assert budgets == {"tokens": (used.input + used.output, 50_000), "requests": (2, 5)}
 
 
 def test_the_diff_of_a_worktree_comes_file_by_file_and_without_secrets(house):
