@@ -50,7 +50,7 @@ def test_the_demo_survives_kill_9_a_question_and_a_timeout_and_says_what_to_try(
         "## Subagents: 3 completed of 3"
     )
     assert re.search(r"\d+ model calls; \d of them twice, because kill -9 had cut them off", said)
-    assert "The time limit of 15 s was nearly reached." in said
+    assert re.search(r"The time limit of 15 s was (nearly )?reached\.", said)
     assert any(line.startswith("[tests] ⚠ partial: timeout") for line in shown)
     assert any(line.startswith("[money] ? blocked: question") for line in shown)
     assert sum(line.startswith("[security] ✎ ") for line in shown) == 3, (
