@@ -17,6 +17,8 @@ from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.transcript import safe_id
 from deputy.tools.placed_worktrees import PlacedWorktrees
 
+ONLY_HERE = f"only on {os.uname().nodename}: they were too large"
+
 
 async def changed(machine: Machine, snapshot: Snapshot, files: dict[str, str]) -> Worktree:
     """A run that changes files and is lost with its machine."""
@@ -245,14 +247,65 @@ def test_work_that_is_too_large_to_be_stored_goes_on_here_and_only_here(
         await worktrees.changed(place.root)
         write(Path(place.root), {"big.txt": "x" * 20_000})
         await worktrees.changed(place.root)
-        with pytest.raises(WorkspaceError, match=f"only on {os.uname().nodename}: they were too large"):
+        with pytest.raises(WorkspaceError, match=ONLY_HERE):
             await restored(other, snapshot, place)
+        with pytest.raises(WorkspaceError, match=ONLY_HERE):
+            await other.workspaces.newest_of(RUN)
         return await worktrees.close(place, "scribe: Did it.")
 
     done = asyncio.run(work())
     assert "its files could not be stored for other machines" in done.warning
     submitter.bring(done.branch, snapshot, repository)
     assert git(repository, "show", f"{done.branch}:big.txt") == "x" * 20_000
+
+
+@pytest.mark.rule("workspace.moves")
+def test_a_run_with_work_that_was_too_large_moves_again_once_its_branch_is_stored(
+    submitter: Machine, other: Machine, repository: Path, tmp_path: Path, store: PostgresStore
+):
+    small = Machine(tmp_path / "small", store, max_bytes=10_000)
+    snapshot = submitter.send(repository)
+
+    async def work() -> None:
+        worktrees, place = await small.opened(snapshot)
+        write(Path(place.root), {"big.txt": "x" * 20_000})
+        await worktrees.changed(place.root)
+        done = await worktrees.close(place, "scribe: Did it.")
+        assert done.branch == place.branch
+        _, moved = await restored(other, snapshot, place)
+        assert (Path(moved.root) / "big.txt").read_text() == "x" * 20_000
+        # The next round is on the first machine, and too large again.
+        worktrees, place = await restored(small, snapshot, place)
+        write(Path(place.root), {"big.txt": "y" * 20_000})
+        await worktrees.changed(place.root)
+        with pytest.raises(WorkspaceError, match=ONLY_HERE):
+            await restored(Machine(tmp_path / "third", store), snapshot, place)
+
+    asyncio.run(work())
+
+
+@pytest.mark.rule("workspace.moves")
+@pytest.mark.parametrize("text", ["first\n", "changed\n"])
+def test_a_run_moves_again_once_its_large_files_are_gone(
+    submitter: Machine, other: Machine, repository: Path, tmp_path: Path, store: PostgresStore, text: str
+):
+    small = Machine(tmp_path / "small", store, max_bytes=10_000)
+    snapshot = submitter.send(repository)
+
+    async def work() -> None:
+        worktrees, place = await small.opened(snapshot)
+        write(Path(place.root), {"big.txt": "x" * 20_000})
+        await worktrees.changed(place.root)
+        (Path(place.root) / "big.txt").unlink()
+        write(Path(place.root), {"a.txt": text})
+        await worktrees.changed(place.root)
+        _, moved = await restored(other, snapshot, place)
+        assert content(Path(moved.root)) == content(Path(place.root))
+        stored = await other.workspaces.newest_of(RUN)
+        assert stored is not None
+        assert content(Path(await other.workspaces.open("of_caller", stored)))["a.txt"] == text
+
+    asyncio.run(work())
 
 
 @pytest.mark.rule("store.away")

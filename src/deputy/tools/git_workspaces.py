@@ -116,6 +116,8 @@ class GitWorkspaces:
     def _newest_of(self, run: str) -> Snapshot | None:
         with self._store.bundles() as bundles:
             found = bundles.of_run(run)
+        if found is not None and found.only_on:
+            raise _only_there(found)
         return None if found is None else Snapshot(repository=found.repository, commit=found.tip)
 
     async def checkpoint(self, run: str, place: Worktree) -> None:
@@ -250,8 +252,10 @@ class GitWorkspaces:
                 except WorkspaceError:
                     self._miss(bundles, run, path.name, place.branch, head)
                     raise
+                missed = last.tip if last is not None and last.only_on else ""
                 last = last if last is not None and mirror.has(last.tip) else None
-                if mirror.tree_of(head if last is None or last.head != head else last.tip) == tree:
+                # What says that files are only here must not stay the newest.
+                if not missed and mirror.tree_of(head if last is None or last.head != head else last.tip) == tree:
                     return
                 base = bundles.find(path.name, place.base)
                 if last is None or base is None or last.links - base.links >= _CHECKPOINTS:
@@ -262,13 +266,14 @@ class GitWorkspaces:
                 name = f"{place.branch}{_CHECKPOINT}"
                 if below is None or mirror.put(bundles, path.name, tip, below, name, head) is None:
                     mirror.put(bundles, path.name, tip, None, name, head)
-                bundles.use(run, path.name, tip, "" if last is None or last.tip == tip else last.tip)
+                bundles.use(run, path.name, tip, missed if last is None or last.tip == tip else last.tip)
 
     def _miss(self, bundles: Bundles, run: str, repository: str, branch: str, head: str) -> None:
         """Note that files of a run are only on this machine, so that no other continues with older ones."""
         name, host = f"{branch}{_CHECKPOINT}", os.uname().nodename
-        bundles.put(Bundle(repository=repository, tip=f"{name}@{host}", branch=name, head=head, only_on=host), ())
-        bundles.use(run, repository, f"{name}@{host}")
+        tip = f"{name}@{host}@{head}"
+        bundles.put(Bundle(repository=repository, tip=tip, branch=name, head=head, only_on=host), ())
+        bundles.use(run, repository, tip)
 
     def resume_now(self, branch: str, stop: StopSignal) -> str:
         """Fetch what is stored of a branch into its mirror."""
@@ -277,17 +282,15 @@ class GitWorkspaces:
             newest = last or stored
             if newest is None:
                 return ""
-            if last is not None and last.only_on:
-                raise WorkspaceError(
-                    f"The changed files of the run are only on {last.only_on}: they were too large for the store",
-                    "Begin the work anew with a larger `[workspace] max_bytes` on the workers.",
-                )
             path = self._home / MIRRORS / check_id(newest.repository)
             with locked(path):
                 mirror = GitMirror(path, self._environ, stop)
                 for one in filter(None, (stored, last)):
-                    mirror.fetch(bundles, one.repository, one.tip, self._store.location)
+                    if not one.only_on:
+                        mirror.fetch(bundles, one.repository, one.tip, self._store.location)
                 last = last if _is_newer(mirror, last, stored) else None
+                if last is not None and last.only_on:
+                    raise _only_there(last)
                 head = last.head if last is not None else newest.tip if stored is None else stored.tip
                 mirror.git.run("update-ref", f"refs/heads/{branch}", head)
                 return "" if last is None else last.tip
@@ -423,6 +426,13 @@ def _named(bundles: Bundles, branch: str) -> Bundle | None:
     found = bundles.of_branch(branch)
     # A bad store may name another branch inside.
     return found if found is not None and found.branch == branch else None
+
+
+def _only_there(missed: Bundle) -> WorkspaceError:
+    return WorkspaceError(
+        f"The changed files of the run are only on {missed.only_on}: they were too large for the store",
+        "Begin the work anew with a larger `[workspace] max_bytes` on the workers.",
+    )
 
 
 def _is_newer(mirror: GitMirror, last: Bundle | None, stored: Bundle | None) -> bool:
