@@ -131,6 +131,9 @@ class WorkspaceServices:
 
     async def _services_of(self, root: str, start: RunStart | None = None) -> Services | WorkspaceError:
         """The services of a tree, or the reason why this machine cannot have its folder."""
+        # What is known is open: `tidy` forgets a tree before it closes anything. So it waits for no other checkout.
+        if root in self._of_root:
+            return self._opened[self._of_root[root]].services
         async with self._opening:
             if root not in self._of_root:
                 try:

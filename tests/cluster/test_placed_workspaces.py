@@ -28,6 +28,7 @@ from deputy.journal.transcript import transcribe
 from deputy.options import DeputyOptions
 from deputy.stores import open_queries
 from deputy.testing import ProviderServer
+from deputy.tools.git_mirror import locked
 from deputy.wiring import queue_for
 from deputy.worker import Worker, open_worker
 
@@ -246,3 +247,26 @@ def test_a_workspace_outside_of_the_volume_is_refused_at_submit(
         with pytest.raises(BaseExceptionGroup) as raised:
             asyncio.run(cluster.delegate(Task(label="reader", prompt="Read it.", tools=("Read",))))
     assert raised.group_contains(UsageError, match="work below its root")
+
+
+@pytest.mark.rule("workspace.placed")
+def test_a_tree_that_is_open_does_not_wait_for_the_checkout_of_another(cluster: Cluster, tmp_path: Path):
+    store = PostgresStore(os.environ["DEPUTY_STORE"], tmp_path)
+
+    async def go() -> None:
+        snapshot = (await Machine(cluster.home, store).workspaces.send(str(cluster.folder))).snapshot
+        start = RunOpened(lineage=Lineage.root("sess_1_open"), conditions=Conditions(snapshot=snapshot))
+        async with open_worker(DeputyOptions(home=cluster.worker_home)) as worker:
+            services: Any = worker._services  # pyright: ignore[reportPrivateUsage]
+            first = await services._services_of("sess_1_open", start)
+            # Another process works on the mirror, so the second checkout waits.
+            with locked(cluster.worker_home / "mirrors" / snapshot.repository):
+                second = asyncio.create_task(services._services_of("sess_2_waits", start))
+                await asyncio.sleep(0)
+                assert services._opening.locked()
+                async with asyncio.timeout(20):
+                    assert await services._services_of("sess_1_open") is first
+                assert not second.done()
+            assert await second is not first
+
+    asyncio.run(go())
