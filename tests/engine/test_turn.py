@@ -117,7 +117,7 @@ def test_a_retry_stays_visible_while_its_wait_lasts(seconds, shown):
 
 @pytest.mark.rule("usage.estimate")
 @pytest.mark.parametrize(
-    ("code", "wait", "requests"), [("OVERLOADED", 9, 0), ("OVERLOADED", 1, 1), ("NETWORK_FAILED", 1, 0)]
+    ("code", "wait", "requests"), [("OVERLOADED", 9, 0), ("OVERLOADED", 1, 1), ("NETWORK_FAILED", 1, 1)]
 )
 def test_a_request_that_did_not_reach_the_provider_is_not_charged(code, wait, requests):
     ended = called(Breaking(RetryNotice(attempt=1, of=5, seconds=wait, code=code, message="x")), [], seconds=5.0)

@@ -27,7 +27,7 @@ from deputy.core.conversation import (
 from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall, repeats_text, time_is_nearly_up, time_is_up
-from deputy.core.model_errors import ContextExhausted, ModelError, NetworkFailed
+from deputy.core.model_errors import ContextExhausted, ModelError
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress, retry_progress
 from deputy.core.text_loop import LoopWatch, without_loop
@@ -109,7 +109,7 @@ class _TurnProgress:
         self.error: Error | None = None
         self._silence = self._show_silence_after(SILENT_SECONDS)
         self._is_sent = True
-        """Whether a request may have reached the provider: not while a retry waits, nor after it could not connect."""
+        """Whether a request may have reached the provider: not while a retry waits."""
 
     def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> bool:
         """Fold the next event; True if the model writes the same text again and again."""
@@ -136,9 +136,7 @@ class _TurnProgress:
                 # The retry stays visible while its wait lasts.
                 self.end_silence()
                 self._is_sent = False
-                self._silence = self._show_silence_after(
-                    event.seconds + SILENT_SECONDS, can_connect=event.code != NetworkFailed.code
-                )
+                self._silence = self._show_silence_after(event.seconds + SILENT_SECONDS)
             case Stop():
                 # Flush the text that the redactor held back, without trailing whitespace.
                 self._show(self._shown.flush().rstrip())
@@ -178,12 +176,12 @@ class _TurnProgress:
         if text:
             self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
 
-    def _show_silence_after(self, seconds: float, *, can_connect: bool = True) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._show_silence, can_connect)
+    def _show_silence_after(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._show_silence)
 
-    def _show_silence(self, can_connect: bool) -> None:
+    def _show_silence(self) -> None:
         """Show that the model is at work: without text the last tool call would seem to run still."""
-        self._is_sent = can_connect
+        self._is_sent = True
         if not self._received:
             self._show_thinking(0)
 

@@ -93,6 +93,12 @@ def test_the_table_goes_on_above_a_question_until_a_key_is_typed(house):
     assert [row.split()[0] for row in rows] == ["Delegate", "[a]", "[b]", "total", "[a]", ">"]
     assert "[b] → Grep p" in rows[2]
     assert rows[4:] == ["[a] asks: Which options?", ">"]
+    # Keys that leave no text are no answer.
+    terminal.type("x")
+    terminal.watched_until(lambda: screen(terminal)[-1] == "> x")
+    terminal.type("\x7f")
+    terminal.watched_until(lambda: screen(terminal)[-1] == ">")
+    terminal.type("\x1b[D")
     terminal.type("thosf\x7fe on")
     terminal.watched_until(lambda: screen(terminal)[-1] == "> those on")
     still = terminal.text
@@ -102,7 +108,8 @@ def test_the_table_goes_on_above_a_question_until_a_key_is_typed(house):
     assert terminal.text.removeprefix(still).startswith("es\r\n")
     terminal.type("\x03")
     assert terminal.end() == 130
-    assert "those ones" in house.run("transcript", "a").stdout
+    (asked,) = (one["session_id"] for one in entries(house) if one["label"] == "a")
+    assert "those ones" in house.run("transcript", asked).stdout
 
 
 def screen(terminal) -> list[str]:

@@ -29,6 +29,7 @@ PASTE_SECONDS = 0.05
 """A paste is complete after this silence."""
 _LOCAL_MODES = 3
 BELL = "\a"
+_SHORTENED = "Not approved yet: the text above was shortened. This is all of it:\n"
 NO_ANSWER = "(The person gave no answer. Decide yourself, and say what you assumed.)"
 
 
@@ -97,9 +98,11 @@ class TerminalPrompt:
         """Print a line above the live view."""
         from deputy.interfaces.cli.console import warn
 
-        self.view.pause(self)
+        # Not `self`, which may have a question open.
+        teller = object()
+        self.view.pause(teller)
         warn(text)
-        self.view.unpause(self)
+        self.view.unpause(teller)
 
     async def _choice(self, request: ApprovalRequest) -> Choice:
         """Ask for a choice; a yes to a shortened text shows all of it and asks again."""
@@ -119,7 +122,8 @@ class TerminalPrompt:
                 return choice
             else:
                 whole = True
-                sys.stderr.write("Not approved yet: the text above was shortened. This is all of it:\n")
+                _show(_SHORTENED)
+                self._below += _SHORTENED
 
     async def _said(self, text: str, prompt: str) -> str | None:
         """The text typed after the question was shown; None on stop or at the end of input."""
@@ -146,27 +150,29 @@ class TerminalPrompt:
 
     async def _line(self, prompt: str) -> str | None:
         """Print the prompt and read a line, all lines of a paste, or the rest before the end of input."""
+        # The modes of the terminal are set before a key can be meant for this prompt.
+        line = TypedLine() if self.view.follow(self._below) else None
         forget_typed()
         _show(prompt)
         loop = asyncio.get_running_loop()
         come: asyncio.Future[str | None] = loop.create_future()
         typed = bytearray()
-        line = TypedLine() if self.view.follow(self._below) else None
 
         def read() -> None:
             piece = _typed()
+            is_end = not piece
             if line is not None and piece:
                 self.view.unfollow()
                 _show(line.feed(piece))
-                typed[:] = line.text.encode()
-                piece = b"" if line.is_over else bytes(typed)
+                # A key may leave no text: an arrow, or one that erases.
+                typed[:], is_end = line.text.encode(), line.is_over
             else:
                 typed.extend(piece)
-            if not piece:
+            if is_end:
                 # The cursor is behind the prompt.
                 sys.stderr.write("\n")
                 end(typed.decode(errors="replace") if typed else None)
-            elif piece.endswith(b"\n"):
+            elif typed.endswith(b"\n"):
                 push_unfinished_line()
                 loop.call_later(PASTE_SECONDS, end_if_whole, len(typed))
 

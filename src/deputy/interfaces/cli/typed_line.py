@@ -8,6 +8,7 @@ from typing import Final
 
 _SEQUENCE: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """What arrows and function keys send."""
+_UNFINISHED: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)\Z")
 _ERASE, _ERASE_LINE, _ERASE_WORD, _END = "\x7f\b", "\x15", "\x17", "\x04"
 
 
@@ -19,10 +20,15 @@ class TypedLine:
         self.is_over = False
         """Whether the input has ended (Ctrl-D)."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        """The beginning of a sequence whose rest has not come yet."""
 
     def feed(self, keys: bytes) -> str:
         """Take in keys; returns what the terminal must show."""
-        return "".join(map(self._echo, _SEQUENCE.sub("", self._decoder.decode(keys))))
+        text = self._held + self._decoder.decode(keys)
+        begun = _UNFINISHED.search(text)
+        self._held = begun.group() if begun else ""
+        return "".join(map(self._echo, _SEQUENCE.sub("", text.removesuffix(self._held))))
 
     def _echo(self, key: str) -> str:
         if key in "\r\n":

@@ -156,6 +156,8 @@ class LiveView(View):
         """The picture that stays above a question."""
         self._rows_up: int | None = None
         """How far above the cursor it is, while it is drawn again."""
+        self._size = (0, 0)
+        """The size of the terminal for which that was counted."""
         self._reads_keys = False
         self._is_busy = asyncio.Event()
         self._was_stopped = False
@@ -190,6 +192,7 @@ class LiveView(View):
 
     def follow(self, below: str) -> bool:
         """Go on with the kept table, unless the text below it has moved it off the screen."""
+        self._size = terminal_size()
         self._rows_up = None if self._kept is None or self._table.is_over else self._kept.rows_up(below)
         self._reads_keys = self._rows_up is not None
         if self._reads_keys:
@@ -239,7 +242,11 @@ class LiveView(View):
             # The shell has printed since, and has switched the echo on.
             self._rows_up, self._was_stopped = None, False
             keys_on()
-        if self._kept is not None and self._rows_up is not None and terminal_size()[0] == self._kept.width:
+        if self._kept is not None and self._rows_up is not None:
+            if terminal_size() != self._size:
+                # The text below has moved: what is drawn now could cover the question.
+                self.unfollow()
+                return
             lines = self._table.lines(time.monotonic(), self._kept.height)
             self._kept.draw_above([_picture(spans) for spans in lines], self._rows_up)
 

@@ -79,11 +79,6 @@ class TerminalPainter:
             self._drawn = (width, shown)
 
     @property
-    def width(self) -> int:
-        """The columns of the terminal when it was drawn."""
-        return self._drawn[0]
-
-    @property
     def height(self) -> int:
         """The number of lines of the picture."""
         return len(self._lengths)

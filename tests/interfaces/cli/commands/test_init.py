@@ -218,7 +218,7 @@ def test_a_program_without_a_login_is_not_taken_and_how_to_log_in_is_said(house,
     form = json.loads(run.stdout)
     assert (run.returncode, form["model"], form["result"]) == (1, None, "declined")
     said = " ".join(run.stderr.split())
-    assert "No model was taken: no key, no server, and no login was found for claude, codex," in said
+    assert "No model was taken: no usable key or server was found, and no login for claude, codex," in said
     assert "cursor-agent: no login found. Run `cursor-agent login`, or set CURSOR_API_KEY." in said
     assert "qwen has no command that lists its models; name one: qwen:MODEL" in said
     assert "cursor-agent listed no models; Deputy knows cursor:composer-1" in said

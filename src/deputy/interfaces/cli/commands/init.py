@@ -165,9 +165,7 @@ def _sorted(found: Iterable[ModelOffer], server: dict[str, Any]) -> list[ModelOf
         return sorted(offers, key=lambda offer: offer.model.partition(":")[0] not in server)
     if (named := load_user().models.default) is not None:
         own = next((offer for offer in offers if offer.model == named), None)
-        # A person named it before, so its login is not asked for here; the test shows it.
-        reason = "your config names it" if own is None else own.reason
-        named_offer = ModelOffer(model=named, reason=reason)
+        named_offer = own or ModelOffer(model=named, reason="your config names it")
         return [named_offer, *(offer for offer in offers if offer.model != named)]
     return offers
 
@@ -237,7 +235,7 @@ def _none_lines(survey: SetupSurvey) -> Iterator[str]:
         yield "No model was found. Set a key such as ANTHROPIC_API_KEY, start Ollama, or pass --server URL."
         return
     names = ", ".join(program.name for program in without)
-    yield filled("", f"No model was taken: no key, no server, and no login was found for {names}.")
+    yield filled("", f"No model was taken: no usable key or server was found, and no login for {names}.")
     yield "Log in to one of them as said above, then run deputy init again; or name its model with --model."
 
 
