@@ -9,6 +9,7 @@ import sys
 import termios
 from typing import TextIO
 
+import pyte
 import pytest
 from rich.console import Console
 from rich.text import Text
@@ -109,3 +110,21 @@ def test_after_a_stop_the_picture_is_drawn_below_what_the_shell_has_printed(disp
     drawn.draw([Text("one"), Text("two")])
     assert "A" not in display.read().replace("\x1b[?25l", "")
     drawn.stop()
+
+
+@pytest.mark.parametrize(
+    ("below", "rows"), [("", 1), ("x" * 59, 1), ("x" * 60, 2), ("\u8a9e" * 29, 1), ("\u8a9e" * 59, 3), ("a\n> ", 2)]
+)
+def test_wide_letters_below_a_picture_take_the_rows_that_the_terminal_gives_them(display, monkeypatch, below, rows):
+    display.resize(59)
+    drawn = painter(display, monkeypatch)
+    drawn.draw([Text("one"), Text("two")])
+    assert drawn.rows_up(below) == 1 + rows
+    drawn.stop()
+    display.stderr.write(below)
+    display.stderr.flush()
+    drawn.draw_above([Text("ONE"), Text("two")], 1 + rows)
+    display.read()
+    shown = pyte.Screen(59, 24)
+    pyte.Stream(shown).feed(display.shown)
+    assert [row.strip() for row in shown.display[:2]] == ["ONE", "two"]

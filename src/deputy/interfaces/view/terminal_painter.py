@@ -58,10 +58,8 @@ class TerminalPainter:
 
     def rows_up(self, below: str) -> int | None:
         """The rows from the cursor to the first line, with this text below the picture; None if it is not on screen."""
-        from rich.cells import cell_len
-
         width, height = terminal_size()
-        rows = sum(max(1, -(-cell_len(line) // width)) for line in below.split("\n"))
+        rows = sum(_rows_of(line, width) for line in below.split("\n"))
         up = len(self._lengths) - 1 + rows
         return up if self._lengths and self._drawn[0] == width and up < height else None
 
@@ -94,6 +92,18 @@ class TerminalPainter:
         rows = sum(max(1, -(-length // width)) for length in self._lengths)
         up = min(rows, height) - 1
         return f"\r\x1b[{up}A" if up > 0 else "\r"
+
+
+def _rows_of(line: str, width: int) -> int:
+    """The rows that a terminal needs for a line; a wide letter does not begin in the last column."""
+    from rich.cells import cell_len
+
+    rows, used = 1, 0
+    for cells in map(cell_len, line):
+        if used + cells > width:
+            rows, used = rows + 1, 0
+        used += cells
+    return rows
 
 
 def terminal_size() -> tuple[int, int]:
