@@ -103,13 +103,16 @@ def play(command: list[str], environ: Mapping[str, str], typed: Sequence[str] = 
         os.execve(command[0], command, environ)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     screen = pyte.Screen(COLUMNS, ROWS)
-    stream, answers = pyte.ByteStream(screen), iter(typed)
+    stream, answers, is_answered = pyte.ByteStream(screen), iter(typed), False
     while output := _read(terminal):
         # The emulator has no faint text: show it as grey.
         stream.feed(FAINT.sub(b"\x1b[90m", output))
         yield screen
-        if PROMPT.search(screen.display[screen.cursor.y][: screen.cursor.x]):
+        is_open = PROMPT.search(screen.display[screen.cursor.y][: screen.cursor.x]) is not None
+        # The table above a prompt is drawn again while the prompt waits.
+        if is_open and not is_answered:
             os.write(terminal, f"{next(answers)}\n".encode())
+        is_answered = is_open
     os.waitpid(child, 0)
 
 
