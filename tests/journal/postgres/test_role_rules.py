@@ -7,11 +7,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 from tests.support.cluster import ClusterHost
 from tests.support.postgres import administer
 
-from deputy.core.events import Delivered, QuestionAnswered, Record, RunOpened, encode
-from deputy.core.request import Lineage
+from deputy.core.events import Delivered, QuestionAnswered, Record, Requested, RunOpened, encode
+from deputy.core.request import Grant, Hop, Lineage, Request
+from deputy.core.state import State, encode_state
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver
 from deputy.journal.sql.rows import event_row
 from deputy.stores import store_roles
@@ -28,10 +30,11 @@ ENDED, WAITING = RUN, "sess_9_waits"
 _PUT_EVENT = (
     "INSERT INTO events (id, run, seq, key, at, clock, kind, body, sum) VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8)"
 )
-_COPY_RUN = (
+_PUT_RUN = (
     "INSERT INTO runs (run, parent, root, is_live, is_settled, last_at, state, sum)"
-    " SELECT $1, $2, $3, true, false, last_at, state, sum FROM runs WHERE run = $4"
+    " VALUES ($1, $2, $3, true, false, 1, $4, '')"
 )
+_OWN = "sess_2_own"
 _STATE = "UPDATE runs SET state = convert_to(replace(convert_from(state, 'utf8'), $1, $2), 'utf8') WHERE run = $3"
 
 
@@ -93,11 +96,37 @@ def test_a_submitter_cannot_add_records_to_runs(host: ClusterHost, submitter: Po
         row(WAITING, 9, "delivered:1", answer, kind="delivered"),
         row(ENDED, 9, "delivered:9", answer, kind="delivered"),
         row(WAITING, 9, "delivered:1", Delivered(to="me")),
+        row(WAITING, 1, "requested", answer),
+        row(_OWN, 1, "requested", answer, kind="run_opened"),
+        # Part of the tree of another.
+        row(_OWN, 1, "requested", RunOpened(lineage=Lineage.root(ENDED))),
+        row(_OWN, 1, "requested", requested(ENDED)),
+        row(_OWN, 1, "requested", structs.replace(requested(_OWN), parent=ENDED)),
     ):
         refused(submitter, _PUT_EVENT, *values)
-    with pytest.raises(driver().UniqueViolationError):
-        submitter.fetch(_PUT_EVENT, *row(WAITING, 1, "requested", answer))
-    submitter.fetch(_PUT_EVENT, *row(ENDED, 9, "delivered:1", Delivered(to="me")))
+    delivered = row(ENDED, last_seq(host) + 1, "delivered:1", Delivered(to="me"))
+    refused(submitter, _PUT_EVENT, *delivered)
+    own_by(host, submitter)
+    refused(submitter, _PUT_EVENT, *row(ENDED, last_seq(host) + 2, "delivered:1", Delivered(to="me")))
+    submitter.fetch(_PUT_EVENT, *delivered)
+    submitter.fetch(_PUT_EVENT, *row(_OWN, 1, "requested", RunOpened(lineage=Lineage.root(_OWN), prompt="\0")))
+    submitter.fetch(_PUT_EVENT, *row("sess_3_own", 1, "requested", requested("sess_3_own")))
+
+
+def requested(root: str) -> Requested:
+    request = Request(
+        session_id=root, target=Hop("task:a", "task"), prompt="", caller=Lineage.root(root), caller_grant=Grant()
+    )
+    return Requested(request=request)
+
+
+def last_seq(host: ClusterHost) -> int:
+    return host.execute("SELECT max(seq) FROM events WHERE run = $1", ENDED)[0][0]
+
+
+def own_by(host: ClusterHost, session: PostgresSession) -> None:
+    """Let the ended run be of the login of a session."""
+    host.execute("UPDATE runs SET login = $1 WHERE run = $2", session.fetch("SELECT session_user::text")[0][0], ENDED)
 
 
 @pytest.mark.rule("store.roles")
@@ -105,12 +134,35 @@ def test_a_submitter_changes_no_state_but_that_a_result_was_delivered(
     host: ClusterHost, submitter: PostgresSession
 ) -> None:
     refused(submitter, _STATE, '"label":"root"', '"label":"x"', WAITING)
+    # Of another login it changes nothing, not even when the run ended.
+    refused(submitter, _STATE, '"seq":', '"is_delivered":true,"seq":', ENDED)
+    for change in ("ended_at = 1", "last_at = 1", "is_settled = true", "sum = ''", "login = session_user"):
+        refused(submitter, f"UPDATE runs SET {change} WHERE run = $1", ENDED)
+    own_by(host, submitter)
     refused(submitter, _STATE, '"label":"root"', '"label":"x"', ENDED)
     refused(submitter, "UPDATE runs SET is_live = true WHERE run = $1", ENDED)
     refused(submitter, "UPDATE runs SET parent = $1 WHERE run = $2", WAITING, ENDED)
-    refused(submitter, _COPY_RUN, "sess_2_child", WAITING, WAITING, ENDED)
+    refused(submitter, "UPDATE runs SET login = 'postgres' WHERE run = $1", ENDED)
     submitter.fetch(_STATE, '"seq":', '"is_delivered":true,"seq":', ENDED)
-    submitter.fetch(_COPY_RUN, "sess_2_own", None, "sess_2_own", ENDED)
+
+
+@pytest.mark.rule("store.roles")
+def test_a_submitter_adds_only_trees_of_its_own(host: ClusterHost, submitter: PostgresSession) -> None:
+    own = State(run=_OWN, lineage=Lineage.root(_OWN))
+    for parent, root, state in (
+        (WAITING, WAITING, own),
+        (None, WAITING, own),
+        (None, _OWN, structs.replace(own, run=WAITING)),
+        (None, _OWN, structs.replace(own, parent=WAITING)),
+        (None, _OWN, structs.replace(own, lineage=Lineage.root(WAITING))),
+    ):
+        refused(submitter, _PUT_RUN, _OWN, parent, root, encode_state(state))
+    as_another = _PUT_RUN.replace("sum)", "sum, login)").replace("'')", "'', 'postgres')")
+    refused(submitter, as_another, _OWN, None, _OWN, encode_state(own))
+    submitter.fetch(_PUT_RUN, _OWN, None, _OWN, encode_state(own))
+    assert host.execute("SELECT login::text FROM runs WHERE run = $1", _OWN) == submitter.fetch(
+        "SELECT session_user::text"
+    )
 
 
 @pytest.mark.rule("store.roles")

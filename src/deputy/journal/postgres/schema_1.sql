@@ -15,42 +15,59 @@ CREATE TABLE events (
 CREATE INDEX events_by_id ON events (id);
 
 -- Derived: the state of each run as its events leave it, written in the same transaction.
--- No index has a column that a turn changes.
+-- No index has a column that a turn changes. `login` added the run.
 CREATE TABLE runs (
     run text PRIMARY KEY, parent text, root text NOT NULL, is_live boolean NOT NULL, is_settled boolean NOT NULL,
-    last_at float8 NOT NULL, ended_at float8, state bytea NOT NULL, sum bytea NOT NULL) WITH (fillfactor = 60);
+    last_at float8 NOT NULL, ended_at float8, state bytea NOT NULL, sum bytea NOT NULL,
+    login name NOT NULL DEFAULT session_user) WITH (fillfactor = 60);
 CREATE INDEX runs_live ON runs (run) WHERE is_live;
 CREATE INDEX runs_unsettled ON runs (run) WHERE NOT is_settled;
 CREATE INDEX runs_by_root ON runs (root, run);
 CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL;
 CREATE INDEX runs_by_age ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
--- A role that may not carry out runs adds only the first record of a new run, and that a result was delivered: see
--- roles.sql. The owner of the tables may do everything.
+-- A role that may not carry out runs adds only the first record of a new tree, and that a result of its login was
+-- delivered: see roles.sql. The owner of the tables may do everything.
 CREATE FUNCTION may_carry_out() RETURNS boolean LANGUAGE sql AS 'SELECT true';
+-- Stored JSON; jsonb has no zero byte.
+CREATE FUNCTION read_json(body bytea) RETURNS jsonb LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS
+    $$SELECT replace(convert_from(body, 'utf8'), '\u0000', '\u0001')::jsonb$$;
+-- Whether the first record of a run begins a tree of its own.
+CREATE FUNCTION begins_tree(run text, body bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    start jsonb := deputy.read_json(body);
+BEGIN
+    RETURN coalesce(CASE (regexp_match(encode(substring(body FROM 1 FOR 40), 'escape'), '^\{"v":\d+,"kind":"(\w+)"'))[1]
+        WHEN 'run_opened' THEN start #>> '{lineage,root_id}' = run
+        WHEN 'requested' THEN start #>> '{request,caller,root_id}' = run AND start ->> 'parent' IS NULL
+        END, false);
+END $$;
 ALTER TABLE events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_read ON events FOR SELECT USING (true);
 CREATE POLICY events_remove ON events FOR DELETE USING (true);
 CREATE POLICY events_add ON events FOR INSERT WITH CHECK (
-    has_function_privilege('deputy.may_carry_out()', 'execute') OR (seq = 1 AND key = 'requested')
-    OR (key LIKE 'delivered:%' AND NOT EXISTS (SELECT 1 FROM deputy.runs r WHERE r.run = events.run AND r.is_live)
+    has_function_privilege('deputy.may_carry_out()', 'execute')
+    OR (seq = 1 AND key = 'requested' AND deputy.begins_tree(run, body))
+    OR (key LIKE 'delivered:%' AND seq = 1 + (SELECT max(e.seq) FROM deputy.events e WHERE e.run = events.run)
+        AND EXISTS (SELECT 1 FROM deputy.runs r WHERE r.run = events.run AND NOT r.is_live AND r.login = session_user)
         AND encode(body, 'escape') ~ '^\{"v":\d+,"kind":"delivered"(,"to":"[^"\\]*")?\}$'));
--- The same for states: that of a new tree, and of an ended run that only its delivery changes.
+-- The same for states: that of a new tree, and of an ended run of its login that only its delivery changes.
 CREATE FUNCTION check_state() RETURNS trigger LANGUAGE plpgsql SET search_path = deputy, pg_temp AS $$
 DECLARE
     changed text[] := ARRAY['seq', 'last_at', 'last_clock', 'is_delivered'];
+    body jsonb := read_json(NEW.state);
 BEGIN
-    IF TG_OP = 'INSERT' THEN
+    IF NEW.login = session_user AND NEW.parent IS NULL AND NEW.root = NEW.run
+        AND body ->> 'run' = NEW.run AND body ->> 'parent' IS NULL AND body #>> '{lineage,root_id}' = NEW.run THEN
         -- The rest of an upsert is an update.
-        IF (NEW.parent IS NULL AND NEW.root = NEW.run) OR EXISTS (SELECT 1 FROM runs WHERE run = NEW.run) THEN
+        IF TG_OP = 'INSERT' THEN
             RETURN NEW;
         END IF;
-    -- jsonb has no zero byte.
-    ELSIF NOT OLD.is_live AND NOT NEW.is_live
-        AND (NEW.run, NEW.parent, NEW.root) IS NOT DISTINCT FROM (OLD.run, OLD.parent, OLD.root)
-        AND replace(convert_from(NEW.state, 'utf8'), '\u0000', '\u0001')::jsonb - changed
-        = replace(convert_from(OLD.state, 'utf8'), '\u0000', '\u0001')::jsonb - changed THEN
-        RETURN NEW;
+        IF OLD.login = session_user AND OLD.run = NEW.run AND NOT OLD.is_live AND NOT NEW.is_live
+            AND body - changed = read_json(OLD.state) - changed THEN
+            RETURN NEW;
+        END IF;
     END IF;
     RAISE insufficient_privilege USING MESSAGE = 'this role may not carry out runs';
 END $$;
@@ -58,7 +75,7 @@ CREATE TRIGGER runs_checked BEFORE INSERT OR UPDATE ON runs FOR EACH ROW
     WHEN (NOT has_function_privilege('deputy.may_carry_out()', 'execute')) EXECUTE FUNCTION check_state();
 
 -- One heartbeat per process, by the clock of the database; `batch` tells after a lost COMMIT whether it happened.
--- A process is of the login that named it first: no other login writes for it, or removes it while it is alive.
+-- A process belongs to the login that named it first: no other login writes for it, or removes it while it is alive.
 CREATE TABLE owners (
     owner text PRIMARY KEY, beat timestamptz NOT NULL, batch bigint NOT NULL, host text NOT NULL DEFAULT '',
     version text NOT NULL DEFAULT '', labels text[] NOT NULL DEFAULT '{}', slots integer NOT NULL DEFAULT 0,
@@ -335,7 +352,7 @@ BEGIN
         SELECT batch, login INTO done, of_login FROM owners WHERE owner = me FOR UPDATE;
     END IF;
     IF of_login <> session_user THEN
-        RAISE insufficient_privilege USING MESSAGE = format('the process %s is of the login %s', me, of_login);
+        RAISE insufficient_privilege USING MESSAGE = format('process %s belongs to login %s', me, of_login);
     END IF;
     PERFORM 1 FROM leases WHERE run = ANY (names) ORDER BY run FOR UPDATE;
     RETURN coalesce(done = number, false);
@@ -361,7 +378,7 @@ BEGIN
         SET beat = excluded.beat, batch = excluded.batch, host = excluded.host, version = excluded.version
         WHERE owners.login = session_user;
     IF NOT FOUND THEN
-        RAISE insufficient_privilege USING MESSAGE = format('the process %s is of another login', me);
+        RAISE insufficient_privilege USING MESSAGE = format('process %s belongs to another login', me);
     END IF;
 END $$;
 
