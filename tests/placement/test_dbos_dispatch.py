@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.support.postgres import administer, fresh_database, queue_database
 
-from deputy.core.errors import StorageBusy, StorageDenied, StorageError, StorageTooOld
+from deputy.core.errors import StorageBusy, StorageDenied, StorageError, StorageFailed, StorageTooOld
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.postgres.store_address import StoreAddress
-from deputy.placement.dbos_dispatch import DbosDispatch
+from deputy.placement.dbos_dispatch import DbosDispatch, launch_error
 
 
 def failure(url: str) -> StorageError:
@@ -54,3 +55,16 @@ def test_a_server_that_cannot_be_reached_is_not_taken_for_missing_tables(tmp_pat
     error = failure(f"postgres://postgres@/postgres?host={tmp_path}")
     assert isinstance(error, StorageBusy)
     assert "cannot reach it" in error.what
+    # The text of the driver quotes the address.
+    assert str(tmp_path) not in error.what
+
+
+@pytest.mark.rule("cluster.launch")
+def test_an_unknown_error_is_named_by_its_type_and_its_text_is_not_shown() -> None:
+    for unknown in (ValueError("postgres://me:secret@db"), psycopg.InterfaceError("postgres://me:secret@db")):
+        error = launch_error("db/deputy", unknown)
+        assert isinstance(error, StorageFailed)
+        assert error.what == f"its queues cannot be used ({type(unknown).__name__})"
+    denied = RuntimeError("postgres://me:secret@db")
+    denied.__cause__ = psycopg.errors.InsufficientPrivilege("permission denied for schema dbos")
+    assert "(permission denied for schema dbos)" in launch_error("db/deputy", denied).what

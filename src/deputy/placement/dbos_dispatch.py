@@ -36,7 +36,7 @@ _MIGRATE = "Run `DEPUTY_DISPATCH=dbos deputy store migrate`."
 _GRANT = (
     "Let an administrator run `deputy store roles | psql …` again, after `DEPUTY_DISPATCH=dbos deputy store migrate`."
 )
-_REACH = "Check that the server runs and can be reached, then start the worker again."
+_REACH = "Check that the server runs, can be reached and knows the user, then start the worker again."
 _logger = logging.getLogger("deputy.worker")
 
 
@@ -155,12 +155,12 @@ class DbosDispatch:
 
 def launch_error(location: str, error: BaseException) -> StorageError:
     """Why the queues cannot be used: the database is away, a right is missing, or the tables are."""
-    origin: BaseException | None = error
-    while origin is not None and not getattr(origin, "sqlstate", None) and _below(origin) is not None:
-        origin = _below(origin)
+    origin = error
+    while not getattr(origin, "sqlstate", None) and (below := _below(origin)) is not None:
+        origin = below
     code: str = getattr(origin, "sqlstate", None) or ""
-    # Its text may quote the address.
-    why = type(error).__name__ if origin is None else " ".join(str(origin).split("\n")[0].split())
+    # Only the server's own words are quoted: other texts may contain the address.
+    why = " ".join(str(origin).split("\n")[0].split()) if code else type(origin).__name__
     match code[:2]:
         case "28":
             return StorageDenied(location, f"the server refused the user or the password ({why})")
@@ -170,9 +170,10 @@ def launch_error(location: str, error: BaseException) -> StorageError:
             return StorageTooOld(location, "the tables of its queues are missing or old", _MIGRATE)
         case "08" | "57" | "53":
             return StorageBusy(location, f"cannot reach it ({why})", _REACH)
-        case "" if type(origin).__module__.startswith("psycopg"):
-            return StorageBusy(location, f"cannot reach it ({why})", _REACH)
-        case "":
+        case "" if why == "OperationalError":
+            # The driver could not connect.
+            return StorageBusy(location, f"cannot reach it, or it refused the user ({why})", _REACH)
+        case "" if why == "DBOSInitializationError":
             return StorageTooOld(location, "the tables of its queues are missing or old", _MIGRATE)
         case _:
             return StorageFailed(location, f"its queues cannot be used ({why})", "Check the database and its log.")
