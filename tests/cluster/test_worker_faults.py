@@ -11,7 +11,7 @@ import pytest
 from tests.support.cluster import ClusterHost
 from tests.support.postgres import fresh_database
 
-from deputy.core.errors import StorageTooNew
+from deputy.core.errors import StorageTooNew, WorkspaceError
 from deputy.core.events import Noted, RunOpened
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
@@ -57,6 +57,34 @@ def test_a_run_that_meets_a_bug_ends_as_failed_and_is_not_placed_again(tmp_path:
         assert isinstance(outcome, Failed)
         assert (outcome.errors[0].code, claims) == ("INTERNAL_ERROR", 1)
         assert "ZeroDivisionError: by a bug" in outcome.errors[0].message
+
+
+@pytest.mark.rule("cluster.bug")
+def test_an_error_of_deputy_while_a_run_is_read_is_no_end_of_it(tmp_path: Path) -> None:
+    async def flow(run: RunContext, start: Any) -> Outcome:
+        return completed(run, "done")
+
+    async def go() -> None:
+        host = ClusterHost(tmp_path)
+        async with host.start(unused, claims=False) as submitter, host.start(flow, claims=False) as worker:
+            journal: Any = host.journal(worker)
+            read, journal.records = journal.records, away
+            await submitter.submit(RUN, opened())
+            with pytest.raises(WorkspaceError, match="The folder is away"):
+                await worker.carry_out(RUN, 1)
+            journal.records = read
+            await worker.carry_out(RUN, 2)
+            assert (await submitter.result(RUN)).summary == "done"
+            # A run without its first record can never go on.
+            await submitter.submit("sess_2_lost", RunOpened(lineage=Lineage.root("sess_2_lost")))
+            host.execute("DELETE FROM events WHERE run = 'sess_2_lost'")
+            await worker.carry_out("sess_2_lost", 1)
+            assert isinstance(await submitter.result("sess_2_lost"), Failed)
+
+    async def away(run: str, after: int = 0) -> Any:
+        raise WorkspaceError("The folder is away", "Try again.")
+
+    asyncio.run(go())
 
 
 @pytest.mark.rule("cluster.look")

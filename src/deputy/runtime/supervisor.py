@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from deputy.core.errors import LeaseHeld, LeaseLost, StorageAway, StorageCorrupt, StorageError, UnknownRun
+from deputy.core.errors import DeputyError, LeaseHeld, LeaseLost, StorageAway, StorageCorrupt, StorageError, UnknownRun
 from deputy.core.events import CANCEL, AdmissionRefused, Requested, Returned, RunOpened
 from deputy.core.outcome import Rejected
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
@@ -166,10 +166,10 @@ class RunSupervisor(Generic[L]):
         except StorageCorrupt as error:
             # A damaged run can never continue; its waiters get this outcome.
             await self._end_unread(lease, failed_by(error, self._unread(lease)))
-        except (LeaseLost, StorageError):
-            raise
         except Exception as bug:
-            if not lease.queue:
+            # An error of Deputy may be gone at the next try; a missing first record is not.
+            is_passing = isinstance(bug, DeputyError) and not isinstance(bug, UnknownRun)
+            if is_passing or not lease.queue:
                 raise
             # Every worker would meet the same, one after another for ever.
             await self._end_unread(lease, failed_by_bug(bug, self._unread(lease)), traced(bug))
