@@ -93,7 +93,9 @@ def check(client: str, env: dict[str, str]) -> str:
             return "its model never saw the advice"
         run(DEPUTY, "connect", client, "--yes", "--remove")
         known = CLIENTS[client]
-        left = known.config_path(kept).read_text()
+        config = known.config_path(kept)
+        # An empty file is removed too.
+        left = config.read_text() if config.exists() else ""
         is_gone = known.disconnected(left) == left and not known.skill_path(kept).exists()
         return "" if is_gone else f"deputy connect --remove left something: {left[-500:]}"
 
