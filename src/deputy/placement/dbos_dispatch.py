@@ -58,7 +58,7 @@ def migrate(url: str, location: str) -> None:
     except UsageError:
         raise
     except Exception as error:
-        # Its text may quote the address.
+        # DBOS raises errors of three libraries. Their text may quote the address.
         why = " ".join(str(getattr(error, "orig", "") or type(error).__name__).split())
         raise StorageFailed(
             location, f"the tables of the queues cannot be made ({why})", "Use a role that may create a schema."
@@ -116,6 +116,7 @@ class DbosDispatch:
         try:
             return await asyncio.to_thread(self._forget)
         except Exception as error:
+            # DBOS raises errors of three libraries; the next sweep tries again.
             raise StorageFailed(self._location, f"its queues cannot be cleaned ({type(error).__name__})") from error
 
     def _launch(self, carry: Callable[[str, int], None], queues: Sequence[str], slots: int) -> None:
