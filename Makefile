@@ -80,15 +80,10 @@ types: $(READY)
 layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
-# Once per set-up, one process compiles what each process of the tests would otherwise compile for itself.
-$(VENV)/.compiled: $(READY)
-	@$(BIN)/pytest --collect-only -qq > /dev/null || true
-	@touch $@
-
 # More processes than two cores: many tests wait for a process, a clock or a disk.
-unit: $(READY) $(VENV)/.compiled
+unit: $(READY)
 	@command -v chromium >/dev/null || echo "Chromium is not installed: the tests of the web page in a browser are skipped; 'make test-web' installs it."
-	@$(BIN)/pytest -n $(or $(JOBS),4) --dist worksteal
+	@$(BIN)/pytest --processes $(or $(JOBS),4)
 
 # Debian's Chromium (apt, as root) and axe-core (npm) are for these tests only.
 WEB := build/web
@@ -100,7 +95,7 @@ $(WEB)/.ready: Makefile
 web-browser: $(WEB)/.ready
 
 test-web: $(READY) $(WEB)/.ready  ## all tests of the web page in Chromium, with axe; installs both (apt as root, npm)
-	@DEPUTY_WEB_TESTS=1 $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 tests/interfaces/web
+	@DEPUTY_WEB_TESTS=1 $(BIN)/pytest --processes $(or $(JOBS),2) -o timeout=600 tests/interfaces/web
 
 counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
 	@$(BIN)/python scripts/counts.py
@@ -112,10 +107,10 @@ record-journals: $(READY)  ## write tests/corpus/journals and the list of stored
 	@$(BIN)/python -m tests.journal.recorded
 
 coverage: $(READY)  ## all tests with line coverage, printed by package
-	@$(BIN)/pytest -n $(or $(JOBS),2) --cov=deputy --cov-report=term:skip-covered
+	@$(BIN)/pytest --processes $(or $(JOBS),2) --cov=deputy --cov-report=term:skip-covered
 
 explore: $(READY)  ## the tests of properties with 2,000 new examples each
-	@HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n $(or $(JOBS),2) -m hypothesis -o timeout=3600
+	@HYPOTHESIS_PROFILE=explore $(BIN)/pytest --processes $(or $(JOBS),2) -m hypothesis -o timeout=3600
 
 VERSIONS ?= 3.11 3.12 3.13
 matrix:  ## the tests on Python 3.11 to 3.13, each in a virtual environment of its own; says which are not installed
@@ -152,13 +147,13 @@ bench-web: $(READY) $(WEB)/.ready  ## figures of the web page with 1,000 live ru
 	@$(BIN)/python bench/web.py
 
 test-store: $(READY)  ## the whole conformance suite on Postgres, which the tests start (or DEPUTY_TEST_POSTGRES=postgres://…)
-	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/journal/postgres
+	@DEPUTY_SUITE=all $(BIN)/pytest --processes $(or $(JOBS),2) tests/journal/postgres
 
 test-cluster: $(READY)  ## the whole conformance suite on workers, and all tests of workers
-	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/cluster
+	@DEPUTY_SUITE=all $(BIN)/pytest --processes $(or $(JOBS),2) tests/cluster
 
-test-backends: $(READY)  ## every case of the whole flow on every backend
-	@DEPUTY_SUITE=all $(BIN)/pytest -n $(or $(JOBS),2) tests/backends
+test-backends: $(READY)  ## every case of the whole flow on every backend, and of approval on every MCP transport
+	@DEPUTY_SUITE=all $(BIN)/pytest --processes $(or $(JOBS),2) tests/backends tests/interfaces/mcp/test_elicitation_approval.py
 
 bench-store: $(READY)  ## one process on a Postgres store beside SQLite: makespan and CPU per turn; BENCH="--children 200"
 	@PYTHONPATH=. $(BIN)/python bench/store.py $(BENCH)
@@ -179,12 +174,13 @@ kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of
 	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_recover_kill.py tests/engine/test_subtasks_kill.py tests/project_tasks/test_orchestrator_kill.py
 
 SEED ?= 1
-kill-cluster: $(READY)  ## two workers, 40 subagents, faults by SEED (1): FAULT=kill|stop|pg|pg-away|term|all|cap, else each; counted at the provider
+kill-cluster: $(READY)  ## two workers, 40 subagents, faults by SEED (1): FAULT=kill|stop|pg|pg-away|pg-long|term|deploy|all|client|partition|disk|cap, else each; counted at the provider
 	@PYTHONPATH=. $(BIN)/python -m tests.cluster.kill_campaign --seed $(SEED) $(if $(FAULT),--fault $(FAULT))
 
 TIMES ?= 20
-evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
+evil: $(READY)  ## programs that will not end, in every shape, ended and cancelled, TIMES each (20)
 	@$(BIN)/python -m tests.processes.evil $(TIMES)
+	@DEPUTY_EVIL=$(TIMES) $(BIN)/pytest tests/processes/test_supervise.py -k cancelled
 
 # With an older Node, npm takes old versions of them without a word, so Node comes from the registry too.
 PROGRAMS := build/programs
@@ -199,7 +195,7 @@ $(PROGRAMS)/.ready: Makefile
 
 # Homes outside of /tmp: beneath it Codex makes no helper for its sandbox, and where bubblewrap is installed every command then fails.
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
-	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 -rP --basetemp=build/real-homes tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest --processes $(or $(JOBS),2) -o timeout=600 -rP --basetemp=build/real-homes tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
 # Claude Code and Codex are installed only where they take part.
 gauntlet: $(READY) $(if $(filter deputy%,$(ONLY)),,$(PROGRAMS)/.ready)  ## delegation under faults, counted: Deputy and its peers; ONLY=deputy, SCENARIO=hang,cycle
@@ -230,8 +226,8 @@ $(FUZZ)/.ready: Makefile
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade --target $(FUZZ) atheris==3.0.0
 	@touch $@
 
-fuzz: $(READY) $(FUZZ)/.ready  ## fuzz the readers of hostile input with N inputs each (100,000); ONLY=sse,config; KEEP=1 keeps new inputs
-	@PYTHONPATH=$(FUZZ) $(BIN)/python -m tests.fuzz.run --runs $(or $(N),100000) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
+fuzz: $(READY) $(FUZZ)/.ready  ## fuzz the readers of hostile input with N inputs each (100,000), at most SECONDS each; ONLY=sse,config; KEEP=1 keeps new inputs
+	@PYTHONPATH=$(FUZZ) $(BIN)/python -m tests.fuzz.run --runs $(or $(N),100000) --seconds $(or $(SECONDS),0) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
 
 soak: $(READY)  ## 100 subagents at once under random faults for MINUTES (30): nothing leaks
 	@$(BIN)/python -m tests.soak.run --minutes $(or $(MINUTES),30)

@@ -133,7 +133,7 @@ PLAYED = [
 ]
 """Every case on our own loop and on at least three other backends; `make test-backends` plays all pairs.
 
-What a backend makes of every script is proved beneath the flow, by `test_backend_suite.py`.
+What a backend makes of scripts is also proved beneath the flow, by `test_backend_suite.py`.
 """
 
 

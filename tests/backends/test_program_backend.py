@@ -19,7 +19,12 @@ from deputy.core.request import READ_ONLY_TOOLS, Grant
 from deputy.engine.ports.backend import BackendRequest, BackendSession, NotReady, Ready
 from deputy.testing.backend_suite import WRITING
 
-SESSION = f"sess_1_{os.getpid()}"
+
+def session():
+    """The run of this process: other processes run other tests of this file."""
+    return f"sess_1_{os.getpid()}"
+
+
 SAYS = (ScriptedTurn(text="Well."),)
 SEVEN = {
     "not installed": "PROGRAM_NOT_INSTALLED",
@@ -39,7 +44,7 @@ def run(programs, environ, workspace):
     def run(name, *, emit=lambda _: None, backend=None, **fields):
         backend = backend or cli_backend(name, environ)
         quick = CliBackend(structs.replace(backend.program, grace_seconds=0.3), environ)
-        given = {"model": MODELS[name], "session_id": SESSION, "prompt": "PROMPT", "seconds": 60, **fields}
+        given = {"model": MODELS[name], "session_id": session(), "prompt": "PROMPT", "seconds": 60, **fields}
         return asyncio.run(quick.run(BackendRequest(workspace=str(workspace), **given), emit))
 
     return run
@@ -396,6 +401,12 @@ def test_what_is_installed_is_found_with_its_version_and_login(programs, environ
     (tmp_path / "home" / ".codex").mkdir()
     (tmp_path / "home" / ".codex" / "auth.json").write_text("{}")
     assert look("codex", bare).is_logged_in is True
+    settings = tmp_path / "home" / ".config" / "opencode" / "opencode.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"theme": "system"}')
+    assert look("opencode", bare).is_logged_in is None
+    settings.write_text('{"provider": {"anthropic": {"options": {"apiKey": "made-up"}}}}')
+    assert look("opencode", bare).is_logged_in is True
     assert cli_backend("emacs", environ) is None
 
 
@@ -437,6 +448,6 @@ def tagged():
                 environ = (process / "environ").read_bytes()
             except OSError:
                 continue
-            if f"DEPUTY_CALL={SESSION}:".encode() in environ:
+            if f"DEPUTY_CALL={session()}:".encode() in environ:
                 found.append(process.name)
     return found

@@ -30,9 +30,14 @@ def bench(lab: Lab, place: Path) -> Bench:
     return Bench(lab, place, "ok")
 
 
+@pytest.fixture(scope="module")
+def recording(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Operation]]:
+    return Bench(lab, tmp_path_factory.mktemp("recording"), "ok").recording()
+
+
 @pytest.fixture
-def operations(bench: Bench) -> list[Operation]:
-    return bench.recording()[1]
+def operations(recording: tuple[Path, list[Operation]]) -> list[Operation]:
+    return recording[1]
 
 
 @pytest.mark.rule("journal.first")
@@ -62,8 +67,8 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing(bench: Bench, opera
 
 
 @pytest.mark.rule("journal.first")
-def test_what_was_acknowledged_survives_losing_the_power(bench: Bench) -> None:
-    root, operations = bench.recording()
+def test_what_was_acknowledged_survives_losing_the_power(bench: Bench, recording: tuple[Path, list[Operation]]) -> None:
+    root, operations = recording
     losses = list(power_losses(operations, root))
     assert len(losses) > 200
     for loss in random.Random(SEED).sample(losses, 6):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.crash.lab import Operation
+
 SEED = 23
 SYNC_MS = 2
 
@@ -24,13 +26,20 @@ def lab(shim: Path) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def recording(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Operation]]:
+    return Bench(lab, tmp_path_factory.mktemp("recording"), "ok").recording()
+
+
 @pytest.mark.rule("journal.first")
 @pytest.mark.rule("recover")
 @pytest.mark.rule("spawn.once")
 @pytest.mark.rule("deliver")
-def test_a_crash_at_any_operation_loses_nothing_and_pays_nothing_twice(lab: Lab, place: Path) -> None:
+def test_a_crash_at_any_operation_loses_nothing_and_pays_nothing_twice(
+    lab: Lab, place: Path, recording: tuple[Path, list[Operation]]
+) -> None:
     bench = Bench(lab, place, "ok")
-    faults = every_crash(bench.recording()[1])
+    faults = every_crash(recording[1])
     chance = random.Random(SEED)
     for fault in chance.sample(faults, 3):
         assert bench.crash(fault) == []
@@ -38,9 +47,11 @@ def test_a_crash_at_any_operation_loses_nothing_and_pays_nothing_twice(lab: Lab,
 
 
 @pytest.mark.rule("journal.first")
-def test_what_went_out_into_the_world_is_known_after_the_power_was_lost(lab: Lab, place: Path) -> None:
+def test_what_went_out_into_the_world_is_known_after_the_power_was_lost(
+    lab: Lab, place: Path, recording: tuple[Path, list[Operation]]
+) -> None:
     bench = Bench(lab, place, "ok")
-    root, operations = bench.recording()
+    root, operations = recording
     for loss in random.Random(SEED).sample(list(power_losses(operations, root)), 2):
         assert bench.from_disk(*loss) == []
 

@@ -54,7 +54,10 @@ def test_links_of_the_pages_outside_of_the_site_lead_somewhere(page):
 def test_no_message_names_a_page_that_an_installed_package_lacks():
     source = Path(deputy.__file__).parent
     for file in source.rglob("*.py"):
-        tree = ast.parse(file.read_text())
+        text = file.read_text()
+        if "docs/" not in text:
+            continue
+        tree = ast.parse(text)
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         docstrings = {
             id(node.body[0].value)

@@ -294,10 +294,11 @@ def told_with_canaries(house: House) -> Callable[[bool], str]:
         told = Telemetry(content=content)
         task = Task(label="canary-prompt-words-here", prompt=f"canary prompt words here {secret}")
         assert house.one(task, observer=told.observer).status == "completed"
-        assert secret not in told.everything
-        assert secret[20:60] not in told.everything
-        assert [line for line, value in lines if value in told.everything] == []
-        return told.everything
+        everything = told.everything
+        assert secret not in everything
+        assert secret[20:60] not in everything
+        assert [line for line, value in lines if value in everything] == []
+        return everything
 
     return tell
 

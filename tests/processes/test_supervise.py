@@ -11,7 +11,7 @@ from tests.processes.shapes import SHAPES, script, survivors
 
 from deputy.processes.supervise import Command, ExitStatus, SupervisedChild, supervise
 
-TIMES = int(os.environ.get("DEPUTY_EVIL", "2"))
+TIMES = int(os.environ.get("DEPUTY_EVIL", "1"))
 MARKS = count()
 
 

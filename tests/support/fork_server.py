@@ -118,8 +118,9 @@ def forked_deputy() -> tuple[str, ...]:
 
 
 def _prepare(prepared: dict[str, Any]) -> None:
-    """Signals as on a new terminal: the tests' own process may ignore that its terminal was closed."""
+    """Signals as on a new terminal: the tests' own process may ignore Ctrl-C, or that its terminal was closed."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if prepared["ignores"]:
         signal.signal(prepared["ignores"], signal.SIG_IGN)
     if prepared["terminal"]:
@@ -137,7 +138,7 @@ def _forked_arguments(args: list[str], env: dict[str, str]) -> list[str] | None:
 
 
 class _Server:
-    """The process that forks."""
+    """The process that forks; it ends with the last process that has this object, forked ones included."""
 
     def __init__(self) -> None:
         self.address = f"deputy-fork-server-{uuid4().hex}"
@@ -153,10 +154,12 @@ class _Server:
         """Fork with these standard streams; the process's id, and where its status will be written."""
         body = json.dumps(order).encode("utf-8", "surrogateescape")
         reading, writing = os.pipe()
-        socket.send_fds(self._socket, [_SIZE.pack(len(body))], [*given, writing])
-        os.close(writing)
-        self._socket.sendall(body)
-        answer = self._socket.recv(_SIZE.size, socket.MSG_WAITALL)
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(f"\0{self.address}")
+            socket.send_fds(asking, [_SIZE.pack(len(body))], [*given, writing])
+            os.close(writing)
+            asking.sendall(body)
+            answer = asking.recv(_SIZE.size, socket.MSG_WAITALL)
         assert answer, "the fork server could not import what it preloads"
         return _SIZE.unpack(answer)[0], reading
 
@@ -189,15 +192,19 @@ def _serve(control: socket.socket, listener: socket.socket) -> dict[str, Any]:
                 os.close(status)
                 os.close(fd)
                 continue
-            asking = control if fd == control.fileno() else listener.accept()[0]
-            head, ancillary, _, _ = asking.recvmsg(_SIZE.size, socket.CMSG_SPACE(16))
-            if not head:
+            if fd == control.fileno():
                 sys.exit()
-            fds = array.array("i", ancillary[0][2])
-            (size,) = _SIZE.unpack(head)
-            body = bytearray()
-            while len(body) < size:
-                body += asking.recv(size - len(body))
+            asking = listener.accept()[0]
+            head, ancillary, _, _ = asking.recvmsg(_SIZE.size, socket.CMSG_SPACE(16))
+            fds = array.array("i", ancillary[0][2] if ancillary else b"")
+            size = _SIZE.unpack(head)[0] if head else 0
+            body = asking.recv(size, socket.MSG_WAITALL)
+            if not head or len(body) < size:
+                # The process that asked was killed before it had sent all.
+                for given in fds:
+                    os.close(given)
+                asking.close()
+                continue
             pid = os.fork()
             if not pid:
                 # Closed below, by number.
@@ -209,9 +216,9 @@ def _serve(control: socket.socket, listener: socket.socket) -> dict[str, Any]:
             watched = os.pidfd_open(pid)
             ended[watched] = pid, fds[3]
             poll.register(watched, select.POLLIN)
-            asking.sendall(_SIZE.pack(pid))
-            if asking is not control:
-                asking.close()
+            with contextlib.suppress(ConnectionError):
+                asking.sendall(_SIZE.pack(pid))
+            asking.close()
 
 
 def _become(order: dict[str, Any], given: list[int]) -> dict[str, Any]:
@@ -223,7 +230,6 @@ def _become(order: dict[str, Any], given: list[int]) -> dict[str, Any]:
     if order["terminal"]:
         os.setsid()
     _prepare(order)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])

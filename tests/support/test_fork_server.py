@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -36,6 +37,18 @@ def test_a_forked_process_prints_and_ends_as_an_executed_one(arguments: list[str
     for start in (DEPUTY, forked_deputy()):
         forked = run([*start, *arguments], input=b"no request", capture_output=True, cwd=tmp_path, env=env)
         assert (forked.returncode, forked.stdout, forked.stderr) == (code, executed.stdout, executed.stderr)
+
+
+def test_a_process_can_be_interrupted_also_where_the_tests_ignore_it(tmp_path: Path):
+    """A shell starts a job with `&` in a script so."""
+    script = tmp_path / "handler.py"
+    script.write_text("import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for command in ([sys.executable, str(script)], [sys.executable, "-I", str(script)]):
+            assert run(command, capture_output=True, cwd=tmp_path).stdout == b"True\n"
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_forked_process_is_killed_and_has_no_stream_of_another(tmp_path: Path):
@@ -71,3 +84,12 @@ def test_a_forked_process_takes_its_terminal(tmp_path: Path):
             os.sched_yield()
         os.close(ours)
         assert process.wait(60) in (-signal.SIGHUP, 130, 128 + signal.SIGHUP)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\1\0\0\0"])
+def test_the_server_outlives_a_process_that_was_killed_while_it_asked(sent: bytes, tmp_path: Path):
+    address = forked_deputy()[-1]
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(f"\0{address}")
+        asking.sendall(sent)
+    assert run([*DEPUTY, "--version"], capture_output=True, cwd=tmp_path).returncode == 0

@@ -1,5 +1,6 @@
 """The provider for tests is strict, counts, and works for code with and without a loop."""
 
+import gzip
 import json
 import socket
 import urllib.request
@@ -9,6 +10,7 @@ import pytest
 from deputy.core.model_errors import BadRequest
 from deputy.models.factory import ModelFactory
 from deputy.testing import ModelScript, ProviderServer, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
+from deputy.testing.faults import gzip_bomb
 from deputy.testing.model_suite import asking, heard
 
 
@@ -93,3 +95,13 @@ def test_nonsense_is_answered_with_an_error_not_a_crash():
 def test_an_unknown_fault_is_refused_at_once():
     with pytest.raises(ValueError, match="sparkle"):
         ProviderServer(ScriptedTurn(faults=("sparkle",)))
+
+
+@pytest.mark.parametrize("size", [0, 1000, 3 * 1024 * 1024, 3 * 1024 * 1024 + 1])
+def test_a_gzip_bomb_unpacks_to_its_size(size):
+    body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
+    provider = ProviderServer(ScriptedTurn(faults=("bomb",)), faults={"bomb": gzip_bomb(size)}, strict=False)
+    with provider, urllib.request.urlopen(f"{provider.url}/v1/chat/completions", body) as answer:
+        packed = answer.read()
+    assert len(packed) < 10_000
+    assert gzip.decompress(packed) == bytes(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -15,6 +16,8 @@ Fault: TypeAlias = Callable[["Exchange", list[bytes]], Awaitable[None]]
 """Answers a request; gets the exchange and the events of a good answer."""
 
 Mangle: TypeAlias = Callable[[list[bytes]], list[bytes]]
+
+_BLOCK_BYTES: Final = 1024 * 1024
 
 
 def answers(status: int, body: Any = None, headers: dict[str, str] | None = None) -> Fault:
@@ -109,11 +112,20 @@ def gzip_bomb(size: int = 64 * 1024 * 1024) -> Fault:
     """Send a few kilobytes that decompress to this size."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
-        packer = zlib.compressobj(9, wbits=31)
-        packed = packer.compress(bytes(size)) + packer.flush()
-        await exchange.answer(200, packed, {"content-type": "text/event-stream", "content-encoding": "gzip"})
+        headers = {"content-type": "text/event-stream", "content-encoding": "gzip"}
+        await exchange.answer(200, _packed_zeros(size), headers)
 
     return play
+
+
+def _packed_zeros(size: int) -> bytes:
+    """The gzip file of so many zeros. One block is compressed and repeated: all of them take most of a second."""
+    packer = zlib.compressobj(9, wbits=-15)
+    count, rest = divmod(size, _BLOCK_BYTES)
+    block = packer.compress(bytes(_BLOCK_BYTES)) + packer.flush(zlib.Z_FULL_FLUSH)
+    end = packer.compress(bytes(rest)) + packer.flush()
+    header, checksum = b"\x1f\x8b\x08" + bytes(6) + b"\xff", zlib.crc32(bytes(size))
+    return header + block * count + end + struct.pack("<II", checksum, size % 2**32)
 
 
 def _google_limit() -> Fault:

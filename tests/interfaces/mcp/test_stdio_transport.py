@@ -114,12 +114,12 @@ def test_a_client_that_is_killed_leaves_a_run_that_can_be_found_gone_on_with_and
 
 def test_a_client_that_never_reads_costs_bounded_memory_and_loses_nothing(house):
     report = "-".join(f"found-{number}" for number in range(2000))
-    model = house.script("wordy", talk(turn(report), times=100))
+    model = house.script("wordy", talk(turn(report), times=20))
     with Wire(house, "--yes", DEPUTY_MODEL=model) as wire:
         wire.shake_hands()
-        for number in range(100):
+        for number in range(20):
             wire.call("Delegate", tasks(f"t{number}"))
-        until(lambda: len([e for e in entries(house) if e["parent"] is None and e["status"] == "completed"]) == 100)
+        until(lambda: len([e for e in entries(house) if e["parent"] is None and e["status"] == "completed"]) == 20)
         before = wire.resident_bytes()
         flood = json.dumps({"jsonrpc": "2.0", "id": "again", "method": "tools/list", "params": {}}).encode() + b"\n"
         os.set_blocking(wire.process.stdin.fileno(), False)
