@@ -6,6 +6,7 @@ from tests.support.scripts import call, talk, turn
 
 from deputy.core.progress import Progress
 from deputy.engine.paced_progress import TEXT_SECONDS, PacedProgress
+from deputy.engine.timeouts import SharedTimer
 from deputy.testing import run_in_virtual_time
 
 
@@ -17,7 +18,7 @@ async def streamed(events: list[Progress], seconds: float) -> list[tuple[float, 
     """What is passed on of these events, which come at equal intervals; with the time of each."""
     clock = asyncio.get_running_loop().time
     began, passed = clock(), list[tuple[float, Progress]]()
-    paced = PacedProgress(lambda progress: passed.append((clock() - began, progress)))
+    paced = PacedProgress(lambda progress: passed.append((clock() - began, progress)), SharedTimer())
     for event in events:
         paced.emit(event)
         await asyncio.sleep(seconds / len(events))
@@ -55,7 +56,9 @@ def test_counts_alone_pass_once_a_second_and_text_is_not_delayed_by_them():
 
     async def turn_to_text() -> float:
         clock, found = asyncio.get_running_loop().time, list[float]()
-        paced = PacedProgress(lambda progress: found.append(clock()) if progress.event == "text" else None)
+        paced = PacedProgress(
+            lambda progress: found.append(clock()) if progress.event == "text" else None, SharedTimer()
+        )
         began = clock()
         paced.emit(thinking[0])
         paced.emit(text("1"))
@@ -75,7 +78,7 @@ def test_every_other_event_passes_at_once_after_the_text_before_it():
 def test_held_text_follows_after_the_interval_though_nothing_more_comes():
     async def pause() -> list[Progress]:
         passed: list[Progress] = []
-        paced = PacedProgress(passed.append)
+        paced = PacedProgress(passed.append, SharedTimer())
         paced.emit(text("1"))
         paced.emit(text("2"))
         assert len(passed) == 1
@@ -83,6 +86,20 @@ def test_held_text_follows_after_the_interval_though_nothing_more_comes():
         return passed
 
     assert [one.content for one in run_in_virtual_time(pause())] == ["1", "2"]
+
+
+def test_one_timer_is_set_for_all_texts_that_are_held_back():
+    async def count() -> int:
+        timer = SharedTimer()
+        paced = PacedProgress(lambda _: None, timer)
+        for number in range(100):
+            paced.emit(text(str(number)))
+        found = timer.count
+        paced.close()
+        return found
+
+    # The clock of a real loop moves between two texts.
+    assert asyncio.run(count()) <= 2
 
 
 def test_the_text_of_a_run_is_whole_when_it_ends(house: House):

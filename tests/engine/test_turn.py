@@ -25,7 +25,7 @@ from deputy.core.limits import Budget
 from deputy.core.model_errors import ContextExhausted, ModelError, ModelRefused, Silent, StreamCut
 from deputy.core.redaction import Redactor
 from deputy.engine.budget import BudgetLedger
-from deputy.engine.timeouts import SharedTimer
+from deputy.engine.timeouts import SharedTimer, StepCancelled
 from deputy.engine.turn import TurnInput, call_model
 from deputy.testing import run_in_virtual_time
 
@@ -69,6 +69,10 @@ class Breaking:
 
 
 def called(model: object, seen: list[Progress], seconds: float | None = None) -> ModelCallEnded:
+    return run_in_virtual_time(call_model(turn_input(model, seen, seconds)))
+
+
+def turn_input(model: object, seen: list[Progress], seconds: float | None = None) -> TurnInput:
     agent = SimpleNamespace(
         label="scout",
         model=model,
@@ -80,7 +84,7 @@ def called(model: object, seen: list[Progress], seconds: float | None = None) ->
         redactor=Redactor(),
         timer=SharedTimer(),
     )
-    wanted = TurnInput(
+    return TurnInput(
         agent=agent,
         conversation=Conversation("system"),
         toolset=Toolset(),
@@ -89,7 +93,6 @@ def called(model: object, seen: list[Progress], seconds: float | None = None) ->
         estimate=50,
         seconds=seconds,
     )
-    return run_in_virtual_time(call_model(wanted))
 
 
 def test_watchers_see_how_much_a_model_thinks_and_never_what():
@@ -144,6 +147,23 @@ def test_the_text_of_a_call_that_was_cut_short_is_kept_and_charged(events, kept:
     text = None if ended.message is UNSET else json.decode(ended.message, type=AssistantMessage).text
     assert text == kept
     assert (ended.usage.estimated, ended.usage.input >= 50, ended.usage.requests >= 1) == (True, True, True)
+
+
+@pytest.mark.rule("usage.estimate")
+def test_a_call_that_is_cancelled_is_charged_with_the_text_that_it_has_streamed():
+    async def cancelled() -> ModelCallEnded:
+        calling = asyncio.ensure_future(call_model(turn_input(Breaking(TextDelta("One. ")), [])))
+        asyncio.get_running_loop().call_later(5, calling.cancel)
+        with pytest.raises(StepCancelled) as stopped:
+            await calling
+        return stopped.value.event
+
+    ended = run_in_virtual_time(cancelled())
+    assert isinstance(ended, ModelCallEnded)
+    assert (ended.usage.requests, ended.usage.input, ended.usage.estimated) == (1, 50, True)
+    assert ended.error is not None
+    assert ended.error.message.endswith("Its usage up to then is counted.")
+    assert json.decode(ended.message, type=AssistantMessage).text == "One."
 
 
 def test_the_record_of_a_model_call_says_how_full_the_context_is(house: House):

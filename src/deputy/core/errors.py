@@ -27,7 +27,7 @@ DeputyError                 every exception that Deputy raises on purpose
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
@@ -261,7 +261,7 @@ Blame: TypeAlias = Literal["backend", "model", "work"]
 """What failed: the backend (try the model elsewhere), the model (try another one), or the work itself (no fallback)."""
 
 
-class ErrorKind(NamedTuple):
+class ErrorKind(Struct, frozen=True, gc=False):
     """The fixed parts of an error code."""
 
     type: str

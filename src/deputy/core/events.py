@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
@@ -388,7 +388,7 @@ Event: TypeAlias = Known | Unrecognised
 E = TypeVar("E", bound=Event)
 
 
-class Moment(NamedTuple):
+class Moment(Struct, frozen=True, gc=False):
     """A point in time, by two clocks."""
 
     at: float

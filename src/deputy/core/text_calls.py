@@ -44,7 +44,8 @@ def read_calls(text: str, known: Collection[str]) -> TextCalls | None:
 
     JSON without a marker of its own is a call only if it names a known tool. A call within a line is quoted.
     """
-    if len(text) > CHARACTERS_MAX:
+    # Every spelling has one of these signs: most answers need no further look.
+    if len(text) > CHARACTERS_MAX or not any(sign in text for sign in "{<("):
         return None
     grammar, names = _grammar(), {name.lower() for name in known}
     calls: list[TextCall] = []

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deputy.core.progress import Progress
+    from deputy.engine.timeouts import SharedTimer, TimerEntry
 
 TEXT_SECONDS, COUNT_SECONDS = 0.1, 1.0
 """The shortest time after a text, and after a count of thinking or tokens."""
@@ -21,12 +22,13 @@ _PACED = ("text", "thinking", "tokens")
 class PacedProgress:
     """The progress of one run; what is held back follows after the interval, or before the next other event."""
 
-    def __init__(self, pass_on: Callable[[Progress], None]) -> None:
+    def __init__(self, pass_on: Callable[[Progress], None], timer: SharedTimer) -> None:
         self._pass_on = pass_on
+        self._shared = timer
         self._held: dict[str, Progress] = {}
         """By kind, in the order of their latest events."""
         self._texts: list[str] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: TimerEntry | None = None
         self._passed_at = -inf
 
     def emit(self, progress: Progress) -> None:
@@ -35,10 +37,9 @@ class PacedProgress:
             self.flush()
             self._pass_on(progress)
             return
-        loop = asyncio.get_running_loop()
         is_text = progress.event == "text"
         due = self._passed_at + (TEXT_SECONDS if is_text or self._texts else COUNT_SECONDS)
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         if due <= now and not self._held:
             self._stop_timer()
             self._passed_at = now
@@ -50,9 +51,9 @@ class PacedProgress:
         self._held[progress.event] = progress
         if due <= now:
             self._pass_held()
-        elif self._timer is None or due < self._timer.when():
+        elif self._timer is None or due < self._timer.at:
             self._stop_timer()
-            self._timer = loop.call_at(due, self._pass_held)
+            self._timer = self._shared.set_at(due, self._pass_held)
 
     def flush(self) -> None:
         """Pass on what is held back."""
@@ -75,5 +76,5 @@ class PacedProgress:
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
-            self._timer.cancel()
+            self._shared.cancel(self._timer)
             self._timer = None

@@ -148,11 +148,14 @@ class Services:
 
     def emit(self, run: RunContext, progress: Progress) -> None:
         """Show progress of a run to all watchers; a replay shows nothing again."""
-        if not self._shown.setdefault(run.run, ShownEvents()).is_new(run, progress):
+        shown = self._shown.get(run.run)
+        if shown is None:
+            shown = self._shown[run.run] = ShownEvents()
+        if not shown.is_new(run, progress):
             return
         paced = self._paced.get(run.run)
         if paced is None:
-            paced = self._paced[run.run] = PacedProgress(partial(self._show, run))
+            paced = self._paced[run.run] = PacedProgress(partial(self._show, run), self.timer)
         paced.emit(structs.replace(progress, session_id=run.run))
 
     def _close_paced(self, run: str) -> None:

@@ -31,10 +31,11 @@ class ShownEvents:
         if progress.event == "tokens":
             self._shown = [one for one in self._shown if one.event == "waiting"]
         if progress.event not in _STREAMED:
-            self._shown = [*self._shown[-_MOST:], progress]
+            self._shown.append(progress)
+            del self._shown[:-_MOST]
         if progress in self._before:
             self._before.remove(progress)
             return False
         # The first new event ends the replay: the same question may be asked a second time.
-        self._before = []
+        self._before.clear()
         return True

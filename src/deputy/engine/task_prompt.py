@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -48,10 +48,15 @@ def system_prompt(start: Requested, services: Services, *parts: str) -> str:
 def subagent_prompt(agent: AgentContext) -> str:
     """The part of the system prompt about the subagent's tools."""
     can_write = any(not tool.traits.reads_only for tool in agent.tools.definitions())
-    text = prompt("compact" if agent.is_compact else "subagent").format(
-        tools=", ".join(agent.held) or "none",
+    return _prompt_of(agent.held, is_compact=agent.is_compact, can_write=can_write)
+
+
+@lru_cache(64)
+def _prompt_of(held: tuple[str, ...], *, is_compact: bool, can_write: bool) -> str:
+    text = prompt("compact" if is_compact else "subagent").format(
+        tools=", ".join(held) or "none",
         powers="" if can_write else prompt("read_only"),
-        notes=prompt("notes") if NOTE in agent.held else "",
+        notes=prompt("notes") if NOTE in held else "",
     )
     return re.sub(r"\n{3,}", "\n\n", text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,39 +16,63 @@ if TYPE_CHECKING:
     from deputy.core.events import Known
 
 
-@dataclass(slots=True, eq=False)
-class TimerEntry:
-    """A deadline and its callback."""
+_MOST_CANCELLED = 64
+"""How many cancelled entries stay in the heap, besides as many as there are others."""
 
-    at: float
-    callback: Callable[[], None]
+
+class TimerEntry:
+    """A deadline and its callback; None once it has fired or was cancelled."""
+
+    __slots__ = ("at", "callback")
+
+    def __init__(self, at: float, callback: Callable[[], None]) -> None:
+        self.at = at
+        self.callback: Callable[[], None] | None = callback
 
 
 class SharedTimer:
     """The timeouts of one event loop.
 
-    A loop timer per timeout costs a place in the loop's heap, even after it is cancelled. This one timer stays when a
-    timeout is cancelled, and then looks for entries that are due.
+    A loop timer per timeout costs a place in the loop's heap, whose entries are compared in Python. This one timer
+    stays when a timeout is cancelled, and its own heap compares numbers.
     """
 
     def __init__(self) -> None:
-        self._set: dict[TimerEntry, None] = {}
+        self._heap: list[tuple[float, int, TimerEntry]] = []
+        """The entries by deadline, then in the order in which they were set; some are cancelled."""
+        self.count = 0
+        """How many entries were ever set."""
+        self._pending = 0
+        """How many entries are neither fired nor cancelled."""
         self._timer: asyncio.Handle | None = None
         self._next_at = inf
 
     def set(self, seconds: float, callback: Callable[[], None]) -> TimerEntry:
         """Call `callback` after `seconds`, unless cancelled."""
-        entry = TimerEntry(asyncio.get_running_loop().time() + seconds, callback)
-        self._set[entry] = None
+        return self.set_at(asyncio.get_running_loop().time() + seconds, callback)
+
+    def set_at(self, at: float, callback: Callable[[], None]) -> TimerEntry:
+        """Call `callback` at this time of the loop, unless cancelled."""
+        entry = TimerEntry(at, callback)
+        self.count += 1
+        self._pending += 1
+        heappush(self._heap, (entry.at, self.count, entry))
         if entry.at < self._next_at:
             self._wake_at(entry.at)
         return entry
 
     def cancel(self, entry: TimerEntry) -> None:
         """Remove an entry that is no longer needed or has fired."""
-        self._set.pop(entry, None)
-        if not self._set:
+        if entry.callback is None:
+            return
+        entry.callback = None
+        self._pending -= 1
+        if not self._pending:
+            self._heap.clear()
             self._wake_at(inf)
+        elif len(self._heap) > _MOST_CANCELLED + 2 * self._pending:
+            self._heap = [one for one in self._heap if one[2].callback is not None]
+            heapify(self._heap)
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[Any]:
         """Like `asyncio.timeout`, but cheaper; no timeout if `seconds` is None."""
@@ -66,12 +90,19 @@ class SharedTimer:
     def _fire_due(self) -> None:
         # The loop may fire slightly early, or late.
         now = max(self._next_at, asyncio.get_running_loop().time())
+        newest = self.count
         try:
-            for entry in sorted((entry for entry in self._set if entry.at <= now), key=lambda entry: entry.at):
-                del self._set[entry]
-                entry.callback()
+            # What a callback sets fires at the earliest in the next turn of the loop.
+            while self._heap and self._heap[0][0] <= now and self._heap[0][1] <= newest:
+                entry = heappop(self._heap)[2]
+                callback, entry.callback = entry.callback, None
+                if callback is not None:
+                    self._pending -= 1
+                    callback()
         finally:
-            self._wake_at(min((entry.at for entry in self._set), default=inf))
+            if not self._pending:
+                self._heap.clear()
+            self._wake_at(self._heap[0][0] if self._heap else inf)
 
 
 class _Timeout:

@@ -36,7 +36,7 @@ from deputy.engine.budget import amount
 from deputy.engine.history import raw
 from deputy.engine.ports.model import is_metered
 from deputy.engine.salvage import salvage
-from deputy.engine.timeouts import StepCancelled
+from deputy.engine.timeouts import StepCancelled, TimerEntry
 
 SILENT_SECONDS = 0.3
 """How long a model may be silent before it is shown as thinking."""
@@ -176,8 +176,8 @@ class _TurnProgress:
         if text:
             self._agent.emit(Progress(event="text", label=self._agent.label, content=text))
 
-    def _show_silence_after(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._show_silence)
+    def _show_silence_after(self, seconds: float) -> TimerEntry:
+        return self._agent.timer.set(seconds, self._show_silence)
 
     def _show_silence(self) -> None:
         """Show that the model is at work: without text the last tool call would seem to run still."""
@@ -187,7 +187,7 @@ class _TurnProgress:
 
     def end_silence(self) -> None:
         """The turn has ended, or waits for a retry."""
-        self._silence.cancel()
+        self._agent.timer.cancel(self._silence)
 
     def _show_thinking(self, size: int) -> None:
         """Show how much the model has thought, never what."""

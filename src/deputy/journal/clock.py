@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deputy.core.events import Moment, Record
 from deputy.journal.process_identity import boot_id
@@ -12,13 +15,12 @@ from deputy.journal.sqlite.sqlite_tables import LAST_EVENT
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
 
 _TOLERANCE_SECONDS = 1.0
 """How far the clock may be behind the latest record; further back, the machine was rebooted."""
 
 
-class Machine(NamedTuple):
+class Machine(Struct, frozen=True):
     """The clocks of a machine, and the id of its boot."""
 
     boot: str

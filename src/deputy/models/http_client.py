@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -14,10 +13,12 @@ from deputy.core.model_errors import BadReply, BadRequest, NetworkFailed
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from aiohttp.abc import AbstractStreamWriter
     from yarl import URL
+
+    from deputy.core.model_errors import ModelError
 
 CONNECT_SECONDS: Final = 30.0
 PIECE_BYTES: Final = 256 * 1024
@@ -59,7 +60,7 @@ class HttpClient:
 
     async def post(self, url: URL, headers: Mapping[str, str], body: RequestBody) -> aiohttp.ClientResponse:
         """Send a request and wait for the response headers; a failure is a NetworkFailed."""
-        with _named_failures(url):
+        try:
             return await self._opened().post(
                 url,
                 data=body,
@@ -67,6 +68,8 @@ class HttpClient:
                 allow_redirects=False,
                 proxy=self._proxy(url),
             )
+        except (aiohttp.InvalidURL, aiohttp.ClientError, OSError) as error:
+            raise _named(error, url) from error
 
     async def get(
         self, url: URL, headers: Mapping[str, str], limit_bytes: int, posted: object = None
@@ -78,7 +81,7 @@ class HttpClient:
         method = "GET" if posted is None else "POST"
         asked = {"accept": "application/json", "accept-encoding": "identity", **headers}
         proxy = self._proxy(url)
-        with _named_failures(url):
+        try:
             async with self._opened().request(
                 method, url, headers=asked, json=posted, allow_redirects=False, proxy=proxy
             ) as response:
@@ -88,6 +91,8 @@ class HttpClient:
                     if len(body) > limit_bytes:
                         raise BadReply(f"the answer of {url.host} is over {limit_bytes:,} bytes")
                 return response.status, bytes(body)
+        except (aiohttp.InvalidURL, aiohttp.ClientError, OSError) as error:
+            raise _named(error, url) from error
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -136,18 +141,17 @@ def proxy_for(origin: str) -> str | None:
     return proxies.get(parts.scheme) or proxies.get("all")
 
 
-@contextmanager
-def _named_failures(url: URL) -> Generator[None]:
-    try:
-        yield
-    except aiohttp.InvalidURL as error:
-        raise BadRequest(f"the address {url!s} is invalid") from error
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False) from error
-    except aiohttp.ServerTimeoutError as error:
-        raise NetworkFailed(f"no connection to {url.host} within {CONNECT_SECONDS:.0f} s") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise NetworkFailed(f"no answer from {url.host}:{url.port}: {_reason(error)}") from error
+def _named(error: Exception, url: URL) -> ModelError:
+    """A failed request as an error that names the host."""
+    match error:
+        case aiohttp.InvalidURL():
+            return BadRequest(f"the address {url!s} is invalid")
+        case aiohttp.ClientConnectorCertificateError():
+            return NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False)
+        case aiohttp.ServerTimeoutError():
+            return NetworkFailed(f"no connection to {url.host} within {CONNECT_SECONDS:.0f} s")
+        case _:
+            return NetworkFailed(f"no answer from {url.host}:{url.port}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:

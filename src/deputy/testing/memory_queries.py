@@ -150,7 +150,7 @@ class MemoryQueries:
             position = cursor._replace(record=cursor.record + limit)
             return Changes(cursor=position, runs=runs, records=heads, has_more=True)
         every = (one for ring in self._disk.progress.values() for one in ring if one.number > cursor.progress)
-        shown = tuple(sorted(every)[:limit])
+        shown = tuple(sorted(every, key=lambda one: one.number)[:limit])
         is_full = len(shown) == limit
         position = end._replace(progress=shown[-1].number) if is_full else end
         return Changes(cursor=position, runs=runs, records=heads, progress=shown, has_more=is_full)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deputy.core.detect.folded_text import fold, pattern
 from deputy.core.detect.phrase_tables import GAP, any_of
@@ -52,7 +54,7 @@ _FAMILIES = (
 )
 
 
-class ModelMention(NamedTuple):
+class ModelMention(Struct, frozen=True, gc=False):
     """The name of a model, and the span of the words that mention it."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import chain, islice, pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from deputy.core.detect.folded_text import (
     HEADING,
@@ -62,7 +64,7 @@ _TALK = _QUESTIONS | words(
 _LINKS = words("and then also just simply maybe perhaps please kindly now first next directly always")
 
 
-class RequestSentence(NamedTuple):
+class RequestSentence(Struct, frozen=True, gc=False):
     """A sentence that asks for delegation, with the spans of its request form and its phrase."""
 
     start: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from deputy.core.redaction.names import SECRET_ENDS, is_secret_name, words
 
@@ -16,7 +17,7 @@ _VALUE_LENGTH = 192
 """How much of a value is read to judge it; a longer value is neither a placeholder nor code."""
 
 
-class Found(NamedTuple):
+class Found(Struct, frozen=True, gc=False):
     """A secret: its start, its known end, and the pattern of the rest."""
 
     start: int
@@ -160,8 +161,8 @@ TRIGGERS = (
     *(f"{sign}{name}=" for sign in ("?", "&", ";") for name in _QUERY),
 )  # fmt: skip
 """What starts a form, in lower case."""
-TRIGGER_PATTERNS = (r"-[fgiklnosv]{1,4}u[ \"'\\]", r":\\{1,15}/")
-"""Options of curl in one word, and the `://` of a URL with escaped slashes."""
+TRIGGER_PATTERNS = (("-", r"-[fgiklnosv]{1,4}u[ \"'\\]"), (":\\", r":\\{1,15}/"))
+"""Options of curl in one word, and the `://` of a URL with escaped slashes; each after a sign that it contains."""
 
 
 def find_form(text: str, at: int) -> Found | None:

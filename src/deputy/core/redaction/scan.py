@@ -27,6 +27,8 @@ _MOST_UNSEEN = 64
 """How many invisible characters are kept at one place."""
 _FEW = 32 * 1024
 """Up to so many characters literals are searched one by one; then it is worth loading an engine that is faster."""
+_MANY = 512 * 1024
+"""After so many characters it is worth compiling the patterns of all triggers for short texts too."""
 EACH = 128
 """What a text counts besides its characters: each literal is searched once more."""
 _SHORT = 512
@@ -228,7 +230,7 @@ def _word_start(text: str, end: int, least: int) -> int:
 
 def _next_trigger(folded: str, least: int, scanned: int) -> int | None:
     """The start of the next trigger in a lower-case text."""
-    if len(folded) - least <= _SHORT and not _is_worth_loading(scanned):
+    if len(folded) - least <= _SHORT and scanned <= _MANY:
         return _first_trigger(folded, least)
     at = least
     while hint := _hints().search(folded, at):
@@ -242,14 +244,16 @@ def _next_trigger(folded: str, least: int, scanned: int) -> int | None:
 def _first_trigger(folded: str, least: int) -> int | None:
     """The same without a pattern of all triggers, which takes longer to compile than a short text to read."""
     starts = [at for literal in _literals() if (at := folded.find(literal, least)) >= 0]
-    starts += [found.start() for pattern in _patterns() if (found := compiled(pattern).search(folded, least))]
+    for sign, pattern in _patterns():
+        if folded.find(sign, least) >= 0 and (found := compiled(pattern).search(folded, least)):
+            starts.append(found.start())
     return min(starts, default=None)
 
 
 @cache
 def _triggers() -> re.Pattern[str]:
     """One pattern that matches every trigger in lower-case text."""
-    return re.compile("|".join([_one_of(_literals()), *_patterns()]), re.ASCII)
+    return re.compile("|".join([_one_of(_literals()), *(pattern for _, pattern in _patterns())]), re.ASCII)
 
 
 @cache
@@ -261,7 +265,7 @@ def _hints() -> re.Pattern[str]:
         rest = f"{re.escape(literal[at + 1 :])}(?<={re.escape(literal)})"
         by_letter.setdefault(literal[at], []).append(rest)
     branches = (f"{re.escape(letter)}(?:{'|'.join(rests)})" for letter, rests in by_letter.items())
-    return re.compile("|".join([*branches, *_patterns()]), re.ASCII)
+    return re.compile("|".join([*branches, *(pattern for _, pattern in _patterns())]), re.ASCII)
 
 
 @cache
@@ -269,7 +273,7 @@ def _loaded_triggers() -> Validator:
     """The same pattern as `_triggers`, for Rust's engine."""
     from jsonschema_rs import RegexOptions, validator_for
 
-    either = "|".join([*map(re.escape, _literals()), *_patterns()])
+    either = "|".join([*map(re.escape, _literals()), *(pattern for _, pattern in _patterns())])
     return validator_for({"pattern": either}, pattern_options=RegexOptions())
 
 
@@ -278,8 +282,10 @@ def _literals() -> tuple[str, ...]:
     return tuple(sorted({shape.literal.lower() for shape in SHAPES if not shape.trigger}.union(TRIGGERS)))
 
 
-def _patterns() -> list[str]:
-    return [*TRIGGER_PATTERNS, *(shape.trigger for shape in SHAPES if shape.trigger)]
+@cache
+def _patterns() -> tuple[tuple[str, str], ...]:
+    """The triggers that are patterns, each after a sign that is in every text that it matches."""
+    return (*TRIGGER_PATTERNS, *((shape.literal.lower(), shape.trigger) for shape in SHAPES if shape.trigger))
 
 
 def _one_of(literals: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 _ALNUM = "A-Za-z0-9"
 _WORD = r"\w-"
@@ -11,7 +11,7 @@ _UPPER = "A-Z0-9"
 _BASE64 = "A-Za-z0-9+/="
 
 
-class Shape(NamedTuple):
+class Shape(Struct, frozen=True, gc=False):
     """One shape: a literal, the alphabet of what follows it, and how many such characters make it a key."""
 
     vendor: str

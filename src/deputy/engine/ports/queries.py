@@ -60,7 +60,7 @@ class Cursor(NamedTuple):
     progress: int
 
 
-class RecordHead(NamedTuple):
+class RecordHead(Struct, frozen=True, gc=False):
     """A record without its content."""
 
     run: str
@@ -71,7 +71,7 @@ class RecordHead(NamedTuple):
     """The bytes of its content."""
 
 
-class ProgressEvent(NamedTuple):
+class ProgressEvent(Struct, frozen=True, gc=False):
     """A progress event of a run; a later one has a higher number."""
 
     number: int

@@ -9,6 +9,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, TypeVarTuple
 
+from msgspec import Struct
+
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ _RING = 256
 """Progress events kept per run."""
 
 
-class _Shown(NamedTuple):
+class _Shown(Struct, frozen=True, gc=False):
     """A pending progress event as JSON, and its place in the ring."""
 
     slot: int

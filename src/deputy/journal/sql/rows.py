@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
+
+from msgspec import Struct
 
 from deputy.core.events import Record, decode
 from deputy.core.state import State, decode_state, encode_state
@@ -21,7 +23,7 @@ _PIECE, _LONG = 2047, 64 * 1024
 """Chunk size below which hashlib keeps the GIL, and the size from which releasing it pays."""
 
 
-class LeaseRow(NamedTuple):
+class LeaseRow(Struct, frozen=True, gc=False):
     """The lease of a run."""
 
     owner: str

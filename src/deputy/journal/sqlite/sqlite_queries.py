@@ -97,14 +97,14 @@ class SqliteQueries(SqlQueries):
     def holders(self) -> dict[str, LeaseHolder]:
         """The processes that hold leases, by run."""
         now = time.monotonic()
-        ended: dict[str, bool] = {}
+        known: dict[str, LeaseHolder] = {}
         found: dict[str, LeaseHolder] = {}
         for run, owner, beat in self._rows(_HOLDERS):
             # Each process is looked up once, however many runs it has.
-            if owner not in ended:
-                ended[owner] = has_ended(owner)
-            is_silent = beat is None or now - beat > self._stale_seconds
-            found[run] = LeaseHolder(owner=owner, is_gone=ended[owner], is_silent=is_silent)
+            if owner not in known:
+                is_silent = beat is None or now - beat > self._stale_seconds
+                known[owner] = LeaseHolder(owner=owner, is_gone=has_ended(owner), is_silent=is_silent)
+            found[run] = known[owner]
         return found
 
     def errors(self, limit: int) -> list[LoggedErrorRow]:

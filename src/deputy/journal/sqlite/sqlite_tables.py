@@ -6,7 +6,9 @@ import time
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from deputy.journal.process_identity import has_ended as has_process_ended
 from deputy.journal.sql.rows import LeaseRow
@@ -33,7 +35,7 @@ _GRANT = (
 )
 
 
-class BulkStatement(NamedTuple):
+class BulkStatement(Struct, frozen=True, gc=False):
     """A statement over many rows."""
 
     before: str
