@@ -43,6 +43,12 @@ def test_a_summary_has_one_to_five_hundred_characters(summary):
         Completed(lineage=LINEAGE, summary=summary)
 
 
+def test_an_outcome_has_the_label_of_its_task():
+    lineage = Lineage.root("sess_1_root").child("sess_1_child", Hop("task:auth", "task"), "sig", now=0.0, seconds=600.0)
+    assert Completed(lineage=lineage, summary="s").label == "auth"
+    assert Completed(lineage=LINEAGE, summary="s").label == "scout"
+
+
 @pytest.mark.rule("outcome.total")
 @every_case("kind", [Completed, Partial, Failed, Blocked, Cancelled, Rejected])
 def test_every_kind_keeps_usage_notes_and_text_through_json(kind):

@@ -10,11 +10,17 @@ from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 AUTH, OTHER, TWIN = "sess_1763190000_abc123", "sess_1763190001_abd456", "sess_1763190001_xyz789"
-LABELS = {AUTH: "auth", OTHER: "xyz789", TWIN: "last", "sess_1763190000_qrs000": "auth-2"}
+LABELS = {
+    AUTH: "auth",
+    OTHER: "xyz789",
+    TWIN: "last",
+    "sess_1763190000_qrs000": "auth-2",
+    "sess_1763190000_uvw000": "abd4",
+}
 
 
 async def begin_runs(folder) -> None:
-    """Four runs that people started, and one below another."""
+    """Five runs that people started, and one below another."""
     async with SqliteJournal(folder) as journal:
         for run, label in LABELS.items():
             lease = await journal.begin(run, RunOpened(lineage=Lineage.root(run), command="run", label=label))
@@ -58,6 +64,11 @@ def test_a_run_is_found_by_its_id_a_prefix_of_it_its_label_or_last(queries, name
 def test_an_id_wins_over_a_label(queries):
     assert find_run(queries, "xyz789") == TWIN, "although another run has this label"
     assert find_run(queries, "xyz7") == TWIN
+
+
+@pytest.mark.rule("ids.short")
+def test_a_label_wins_over_the_beginning_of_an_id(queries):
+    assert find_run(queries, "abd4") == "sess_1763190000_uvw000", "although the id of another run begins so"
 
 
 @pytest.mark.rule("ids.short")

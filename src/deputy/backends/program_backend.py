@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from deputy.processes.supervise import SupervisedChild
 
 _VERSION_SECONDS = 20.0
+_SETTINGS_BYTES = 256 * 1024
 _VERSION_BYTES = 2000
 _PARENTS = 4
 
@@ -275,5 +276,13 @@ def _is_logged_in(program: Program, environ: Mapping[str, str]) -> bool | None:
         return True
     home = Path(environ.get("HOME", "/nonexistent"))
     with suppress(OSError):
-        return True if any((home / file).exists() for file in program.login_files) else None
+        has_login = any((home / file).exists() for file in program.login_files)
+        return True if has_login or any(_has_key(home / file) for file in program.key_files) else None
     return None
+
+
+def _has_key(settings: Path) -> bool:
+    if not settings.is_file():
+        return False
+    with settings.open("rb") as opened:
+        return b'"apiKey"' in opened.read(_SETTINGS_BYTES)

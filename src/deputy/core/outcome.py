@@ -122,6 +122,13 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
         return self.lineage.session_id
 
     @property
+    def label(self) -> str:
+        """The label of its task."""
+        from deputy.core.task import cleaned_label
+
+        return cleaned_label(self.lineage.path[-1].name.removeprefix("task:"))
+
+    @property
     def status(self) -> OutcomeWord:
         """The stored name of the kind."""
         return cast("OutcomeWord", self.__struct_config__.tag)

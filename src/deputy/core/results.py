@@ -62,14 +62,9 @@ def outcomes_markdown(outcomes: Sequence[Outcome]) -> str:
     """Outcomes as Markdown for a person, without secrets of a known shape; a single one has no heading of the call."""
     from deputy.core.redaction import Redactor
 
-    results = [Result(label=outcome_label(outcome), outcome=outcome) for outcome in outcomes]
+    results = [Result(label=outcome.label, outcome=outcome) for outcome in outcomes]
     shown = results_markdown(results) if len(results) != 1 else plain(_section(results[0].label, results[0])) + "\n"
     return Redactor().redact(shown)
-
-
-def outcome_label(outcome: Outcome) -> str:
-    """The label of the task that an outcome is of."""
-    return cleaned_label(outcome.lineage.path[-1].name.removeprefix("task:"))
 
 
 def overall(outcomes: Sequence[Outcome]) -> OutcomeWord:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from deputy.core.events import Joined, MessageAdded, ModelCallEnded, Requested, Spawned, ToolCallEnded
 from deputy.core.request import Grant, Hop, Lineage, Request, task_hop
-from deputy.core.results import Result, outcome_label
+from deputy.core.results import Result
 from deputy.core.task import options_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ async def ended_before(run: RunContext) -> tuple[Result, ...]:
             case _:
                 continue
     ended = [await run.join(f"ended_before.{number}", child) for number, child in enumerate(joined.values())]
-    return tuple(Result(label=outcome_label(one), outcome=one) for one in ended)
+    return tuple(Result(label=one.label, outcome=one) for one in ended)
 
 
 def ids_key(key: str, after: int = 0) -> str:

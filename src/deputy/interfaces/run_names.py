@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LAST = "last"
 _SHORTEST = 4
-"""The least letters of a short id; a label that is shorter may well begin an id by chance."""
+"""The least letters of a short id."""
 _LISTED = 10
 
 
@@ -28,9 +28,7 @@ def find_run(queries: Queries, name: str) -> str:
         return _last(queries, ids) or name
     by_id = [run for run in ids if random_part(run).startswith(name)]
     whole = [run for run in by_id if random_part(run) == name]
-    if len(whole) == 1 or (len(by_id) == 1 and len(name) >= _SHORTEST):
-        return (whole or by_id)[0]
-    found = list(dict.fromkeys([*by_id, *(state.run for state in queries.labelled(name))]))
+    found = whole or [state.run for state in queries.labelled(name)] or by_id
     if len(found) > 1:
         raise UsageError("ID", name, _candidates(queries, found))
     return found[0] if found else name

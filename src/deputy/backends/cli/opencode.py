@@ -122,6 +122,7 @@ PROGRAM = Program(
     settings=_settings,
     keys=("OPENCODE_API_KEY",),
     login_files=LOGIN_FILES["opencode"],
+    key_files=(".config/opencode/opencode.json", ".config/opencode/opencode.jsonc", ".config/opencode/config.json"),
     logged_out=("loadapikeyerror", "api key is missing"),
     session_unknown=("session not found",),
     model_missing=("providermodelnotfounderror", "model not found"),

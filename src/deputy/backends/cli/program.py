@@ -113,6 +113,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """Variables with its key."""
     login_files: tuple[str, ...] = ()
     """Files in the home directory that exist when it is logged in."""
+    key_files: tuple[str, ...] = ()
+    """Its settings in the home directory, which may have a key as `apiKey`."""
     polite: signal.Signals = signal.SIGTERM
     """The signal that asks it to end."""
     grace_seconds: float = 1.5

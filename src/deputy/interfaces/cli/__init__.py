@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy import __version__
-from deputy.core.errors import DeputyError, NotAdmitted, UsageError
 from deputy.interfaces.cli.streams import open_streams
 from deputy.interfaces.safe_text import print_error, safe_message
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from click.shell_completion import CompletionItem
+
+    from deputy.core.errors import DeputyError
 
 SECTIONS = {
     "Delegate": {
@@ -214,15 +215,31 @@ def main() -> None:
         deputy.main(prog_name="deputy", complete_var=COMPLETE_VARIABLE)
     except KeyboardInterrupt:
         sys.exit(130)
-    except UsageError as error:
-        _stop(error, 2)
-    except NotAdmitted as error:
-        _stop(error, 6)
-    except DeputyError as error:
-        _stop(error, 1)
-    except OSError as error:
-        # For example a full disk behind `>`. The journal has the result.
-        _stop(DeputyError(f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"), 1)
+    except Exception as error:
+        expected = _expected(error)
+        if expected is None:
+            raise
+        _stop(*expected)
+
+
+def _expected(error: Exception) -> tuple[DeputyError, int] | None:
+    """An expected error and its exit code; None for a bug."""
+    # Imported here: help needs none of them.
+    from deputy.core.errors import DeputyError, NotAdmitted, UsageError
+
+    match error:
+        case UsageError():
+            return error, 2
+        case NotAdmitted():
+            return error, 6
+        case DeputyError():
+            return error, 1
+        case OSError():
+            # For example a full disk behind `>`. The journal has the result.
+            why = f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"
+            return DeputyError(why), 1
+        case _:
+            return None
 
 
 def _stop(error: DeputyError, code: int) -> None:

@@ -106,9 +106,9 @@ def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _can_continue(outcome: Outcome) -> bool:
-    """Whether a plain resume can make progress: not with a spent budget, and not where a person must act first."""
-    is_spent = any(error.type == "budget" for error in outcome.errors[:1])
-    return not is_spent and unrecoverable(outcome.errors) is None
+    """Whether a plain resume can make progress: the budget is not spent, and no person must approve or act first."""
+    is_refused = any(error.type == "budget" or error.code == "CONTEXT_CHANGED" for error in outcome.errors[:1])
+    return not is_refused and unrecoverable(outcome.errors) is None
 
 
 def _errors(outcome: Outcome) -> list[str]:
@@ -158,10 +158,16 @@ def _merge_dict(ended: CommandResult, workspace: str) -> dict[str, str] | None:
     return {"branch": changes.branch, "commit": changes.commit, "diff_stat": changes.stat, "command": command}
 
 
+def _is_error(outcome: Outcome) -> bool:
+    """Whether the summary is the sentence of an error, which is printed anyway."""
+    return outcome.status == "failed" and any(outcome.summary in line for line in _errors(outcome))
+
+
 def _show_command(ended: CommandResult, merge: dict[str, str] | None) -> None:
     """Print one task command for a person: summary, artifacts, branch, state of the task and what to do next."""
     outcome, task = ended.outcome, ended.task
-    show(outcome.summary)
+    if not _is_error(outcome):
+        show(outcome.summary)
     for artifact in outcome.artifacts:
         show(f"  {artifact.path}")
     if merge is None and outcome.branch:
@@ -171,8 +177,11 @@ def _show_command(ended: CommandResult, merge: dict[str, str] | None) -> None:
     if task is not None:
         note(f"Task {task.number} is {task.status}.")
     print_warnings(outcome)
-    if outcome.status == "completed":
-        return
+    if outcome.status != "completed":
+        _show_shortcoming(outcome)
+
+
+def _show_shortcoming(outcome: Outcome) -> None:
     if outcome.status == "rejected":
         # The summary says why. What to do about a denied call is advice for a model that made it.
         for error in outcome.errors[:1]:

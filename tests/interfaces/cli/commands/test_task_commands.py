@@ -449,3 +449,12 @@ def test_a_secret_in_a_task_is_warned_of_and_stays_off_the_screen(tasks, add):
     assert "has a secret, which .deputy/tasks.json stores readable. Remove it: deputy task edit" in run.stderr
     assert secret not in run.stdout + run.stderr
     assert "warning" not in tasks.run("task", "add", "Call it", "--text", "Use the key in the vault").stderr
+
+
+def test_a_failed_command_says_its_error_once(tasks):
+    model = tasks.script("bad", {"when": "Task: 1\n", "turns": [{"faults": ["bad_request"]}]})
+    run = tasks.run("research", "1", "--yes", "--model", model)
+    assert run.returncode == 1, run.stderr
+    said = json.loads(tasks.run("show", "last", "--json").stdout)["outcome"]["summary"]
+    assert said in run.stderr
+    assert said not in run.stdout
