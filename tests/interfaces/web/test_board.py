@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, json
+from tests.support.busy_journal import BusyJournal
 from tests.support.web_client import Mirror
 
 from deputy.core.events import Noted, QuestionAnswered, QuestionAsked
@@ -315,6 +317,60 @@ def test_a_look_with_nothing_new_makes_no_frame_and_reads_only_the_cursor(tmp_pa
     asyncio.run(main())
     assert len(lines) == 1
     assert lines[0].startswith("SELECT (SELECT number FROM generation)")
+
+
+def test_runs_out_of_time_are_looked_for_at_the_first_deadline_and_not_before(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    asked, passed = [], [0.0]
+    clock = time.monotonic
+
+    def look_after(board, seconds: float) -> int:
+        passed[0] += seconds
+        board.look()
+        return len(asked)
+
+    async def main():
+        async with SqliteJournal(home, fsync="off") as journal:
+            busy = BusyJournal(journal)
+            top, lease = await busy.root("top")
+            with SqliteQueries.open(home) as queries:
+                board = Board(queries, "s")
+                monkeypatch.setattr(module, "expire_overdue", lambda _: asked.append(passed[0]) or inf)
+                monkeypatch.setattr(module.time, "monotonic", lambda: clock() + passed[0])
+                assert look_after(board, 0) == 1
+                await busy.note(lease, "no deadline")
+                assert [look_after(board, seconds) for seconds in (0, 5000)] == [1, 1]
+                await busy.child(top, lease, "child", seconds=900)
+                assert [look_after(board, seconds) for seconds in (0, 800, 110)] == [1, 1, 2]
+                # A removal makes it read everything anew, with runs whose deadlines it has not seen.
+                ended, done = await busy.root("ended")
+                await busy.complete(ended, done)
+                prune(SqliteStore(home), time.time() + 60)
+                assert [look_after(board, 0) for _ in range(3)] == [2, 3, 3]
+
+    asyncio.run(main())
+
+
+def test_the_trees_that_ended_first_leave_a_board_with_too_many_rows(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setattr(module, "MOST_ROWS", 3)
+
+    async def main():
+        writer = Writer(home)
+        async with writer.journal:
+            for number in range(3):
+                await writer.step("open", number)
+            with SqliteQueries.open(home) as queries:
+                page = OpenPage(queries)
+                for number in range(2):
+                    await writer.step("end", 0)
+                    await writer.step("open", number)
+                page.look()
+                assert sorted(page.mirror.rows) == sorted(row[0] for row in decoded(page.board)["runs"])
+                return sorted(page.mirror.rows), sorted(writer.leases)
+
+    shown, live = asyncio.run(main())
+    assert shown == live
 
 
 def test_positions_that_are_none_are_refused():

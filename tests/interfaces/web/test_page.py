@@ -461,18 +461,20 @@ def test_every_status_on_the_page_is_one_that_the_journal_had(tab, pages):
                     await pages.busy.question(child, "Which?")
                 case _:
                     await pages.busy.turns(child, 1)
+        return run
 
+    script = """async ([last, expected]) => {
+        const { store } = await import('/assets/store.js');
+        const rows = [...store.rows.values()];
+        return store.rows.has(last) && rows.every(row => row.status === expected[row.id]) && rows.length;
+    }"""
     number = 0
     while sampled < 1000:
         number += 1
-        pages.do(some(number))
-        page.wait_for_timeout(700)
+        last = pages.do(some(number))
         with SqliteQueries.open(pages.home) as queries:
             expected = {one.state.run: shown_status(one) for one in list_runs(queries, ended=10_000)}
-        script = "import('/assets/store.js').then(m => [...m.store.rows.values()].map(row => [row.id, row.status]))"
-        shown = dict(page.evaluate(script))
-        assert {run: expected[run] for run in shown} == shown
-        sampled += len(shown)
+        sampled += page.wait_for_function(script, arg=[last, expected]).json_value()
 
 
 def test_tabs_share_one_stream_and_another_takes_over(chromium, pages):
@@ -717,10 +719,7 @@ def test_with_the_keyboard_alone_a_person_finds_answers_cancels_and_shares(tab, 
     page.wait_for_selector("text=60 subagents" if not IS_FULL else "text=200 subagents")
     keys = page.keyboard
     # The stuck one stands out among the folded ones.
-    for _ in range(8):
-        keys.press("j")
-        if "worker 41" in page.text_content(".row.at"):
-            break
+    move_to(page, "worker 41")
     assert "loop" in page.text_content(".row.at .flags")
     keys.press(" ")
     page.wait_for_selector(".peek:has-text('Look at worker 41.')")
@@ -759,8 +758,26 @@ def test_with_the_keyboard_alone_a_person_finds_answers_cancels_and_shares(tab, 
     page.wait_for_selector(f"dialog:has-text('This stops {count} runs.')")
     keys.press("Escape")
     # A record is shared by its address.
-    page.goto(f"{pages.page.url}/run/{runs['stuck']}/transcript#3")
-    page.wait_for_selector("#record-3.at")
+    move_to(page, "worker 41")
+    keys.press("Enter")
+    page.wait_for_selector("h1:text-is('worker 41')")
+    keys.press("2")
+    page.wait_for_selector("#record-1")
+    keys.press("k")
+    keys.press("l")
+    page.wait_for_url(f"**/run/{runs['stuck']}/transcript#*")
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.wait_for_selector(f"#record-{page.url.partition('#')[2]}.at")
+
+
+def move_to(page, label: str) -> None:
+    """Move down until the current row is the one with a label."""
+    for _ in range(8):
+        page.keyboard.press("j")
+        if label in page.text_content(".row.at"):
+            return
+    raise AssertionError(f"{label} is not among the first rows")
 
 
 def waiting_keys(house) -> int:

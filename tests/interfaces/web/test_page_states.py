@@ -1,13 +1,21 @@
 """The page in a real browser: every state that has a design, filters, keys, notifications and downloads."""
 
+import json
 import sqlite3
 
 import pytest
+from msgspec import Raw
 from tests.interfaces.web.test_page import AXE_RUN, family, shown_statuses, tab
+from tests.interfaces.web.test_web_api import repository
 from tests.support.browser import AXE, IS_FULL, chromium, pages
+from tests.support.busy_journal import command_request
 from tests.support.command_house import until
+from tests.support.scripts import call, talk, turn
 
+from deputy.core.events import QuestionAnswered
 from deputy.core.progress import Progress
+from deputy.core.state import answer_key
+from deputy.core.task import Task
 
 __all__ = ["chromium", "pages", "tab"]
 
@@ -52,19 +60,27 @@ def test_every_state_is_explained_and_accessible(tab, pages, scheme):
     page.goto(pages.page.url)
     page.wait_for_selector("text=Token needed")
     look.at("no token")
-    one.open()
+    page.route("**/api/board", lambda _: None)
+    page.goto(pages.page.url_with_token)
+    page.wait_for_selector("main:has-text('Connecting…')")
+    look.at("connecting")
+    page.unroute("**/api/board")
+    page.reload()
+    one.live()
     page.wait_for_selector("text=No runs yet")
     look.at("no journal")
     pages.write()
+    pages.do(ended(pages.busy))
+    page.wait_for_selector("text=Nothing is running now. These ended last:")
+    look.at("nothing live")
     runs = pages.do(family(pages.busy))
     page.wait_for_selector("[role=treeitem]:has-text('secrets')")
     page.keyboard.press("?")
     page.wait_for_selector("dialog:has-text('next that waits')")
     look.at("help")
     page.keyboard.press("Escape")
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("x")
+    for key in "jjjx":
+        page.keyboard.press(key)
     page.wait_for_selector(".selection:has-text('1 selected')")
     page.keyboard.press(" ")
     page.wait_for_selector(".peek .last li")
@@ -120,14 +136,63 @@ def test_a_journal_that_is_damaged_or_newer_is_explained_and_nothing_can_be_chan
     look.at("newer")
 
 
-def test_when_nothing_is_live_the_runs_that_ended_last_are_shown(tab, pages):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_became_of_a_question_is_explained_and_accessible(tab, pages, scheme):
+    """Answered here, answered elsewhere with and without a process at work, and asked something else meanwhile."""
+    if scheme == "dark" and not IS_FULL:
+        pytest.skip("only in `make test-web`")
     pages.open()
 
-    async def ended():
-        top, lease = await pages.busy.root("over")
-        await pages.busy.complete(top, lease)
+    async def ask(label):
+        run, lease = await pages.busy.root(label)
+        await pages.busy.approval(lease, command_request("make test"))
+        return run, lease
 
-    pages.do(ended())
+    (here, _), (waits, _), (taken, lease) = (pages.do(ask(label)) for label in ("here", "waits", "taken"))
+    denied = json.dumps({"choice": "no", "digest": command_request("make test").digest}).encode()
+
+    async def answer_waits():
+        await pages.busy.journal.send(waits, "approval", answer_key("ask:0"), denied)
+
+    async def answer_is_taken():
+        await pages.busy.journal.append(lease, "ask:0", QuestionAnswered(topic="approval", body=Raw(denied)))
+        await pages.busy.question(lease, "Which one then?", key="ask:1")
+
+    one = tab(color_scheme=scheme, reduced_motion="reduce")
+    page = one.open()
+    look = Look(page)
+    for run, meanwhile, said in (
+        (here, None, "Approved. No process works on this run."),
+        (waits, answer_waits, "Another answer came first. No process works on this run."),
+        (taken, answer_is_taken, "Another answer came first: denied."),
+    ):
+        page.goto(f"{pages.page.url}/waiting#{run}%20ask%3A0")
+        one.live()
+        page.wait_for_selector(f".question-card a[href='/run/{run}']")
+        page.wait_for_selector("button:text-is('Approve'):enabled")
+        if meanwhile is not None:
+            # Another answer arrives between the click and the server.
+            page.route("**/answer", lambda route, _, do=meanwhile: (pages.do(do()), route.continue_()))
+        page.click("button:text-is('Approve')")
+        page.wait_for_selector(f".result:has-text('{said}')")
+        page.unroute("**/answer")
+        look.at(said)
+    assert "It asks now: Which one then?" in page.text_content(".result")
+    page.goto(f"{pages.page.url}/waiting#{waits}%20ask%3A0")
+    page.wait_for_selector("text=It is answered. No process works on this run.")
+    assert page.locator("button:text-is('Resume it')").is_enabled()
+    look.at("answered, no process")
+
+
+async def ended(busy) -> None:
+    """A run that has ended."""
+    top, lease = await busy.root("over")
+    await busy.complete(top, lease)
+
+
+def test_when_nothing_is_live_the_runs_that_ended_last_are_shown(tab, pages):
+    pages.open()
+    pages.do(ended(pages.busy))
     page = tab().open()
     page.wait_for_selector("text=Nothing is running now. These ended last:")
     assert shown_statuses(page) == {"over": "completed"}
@@ -222,6 +287,48 @@ def test_dragging_over_the_timeline_zooms_and_opens_nothing(tab, pages):
     page.click("button:text-is('Whole time')")
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
     page.wait_for_url("**/transcript#*")
+
+
+def test_a_selection_is_started_again_after_a_question(tab, pages):
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    page = tab().open()
+    asked = []
+    page.route("**/again", lambda route: (asked.append(route.request.url), route.fulfill(status=202, json={})))
+    page.wait_for_selector("[role=treeitem]:has-text('secrets')")
+    for key in "jxjjx":
+        page.keyboard.press(key)
+    page.click(".selection button:text-is('Again…')")
+    page.click("dialog:has-text('Start 2 runs again?') button:text-is('Start')")
+    until(lambda: len(asked) == 2 or page.wait_for_timeout(20))
+    assert asked == [f"{pages.page.url}/api/runs/{runs[label]}/again" for label in ("passwords", "tests")]
+
+
+def test_the_diff_of_a_run_is_shown_file_by_file(tab, pages, house):
+    repository(house.workspace)
+    written = call("Write", path="b.py", content="three\n"), call("Edit", path="a.py", old="two", new="2")
+    house.script(talk(turn("", *written), turn("done")))
+    task = Task(label="writer", prompt="Write.", tools=("Read", "Write", "Edit"))
+    (outcome,) = pages.do(house.delegate(task))
+    pages.open(with_journal=False)
+    page = tab().open(f"/run/{outcome.session_id}/diff")
+    page.wait_for_selector(".file:has-text('a.py') .line.removed:has-text('-two')")
+    page.wait_for_selector(".file:has-text('b.py') .line.added:has-text('+three')")
+    assert "2 changed files" in page.text_content(".diff-page")
+    assert page.text_content(".file:has-text('a.py') summary") == "a.py +1 −1"
+    Look(page).at("diff")
+
+
+def test_a_timeline_that_is_not_read_yet_can_be_left(tab, pages):
+    pages.open()
+    runs = pages.do(family(pages.busy))
+    one = tab()
+    one.page.route("**/api/tree/*", lambda _: None)
+    page = one.open(f"/tree/{runs['audit']}")
+    page.wait_for_selector("h1:has-text('Timeline')")
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("[role=tree]")
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Rows:
             case _:
                 if activity := self.marks.activities.get(CHILD):
                     activity.add(json.encode(EVENTS[what]), self.now)
-                    self.marks.touch(CHILD)
+                    self.marks.note_progress(CHILD)
 
     def tick(self) -> None:
         self.marks.set_clock(self.now, self.offset)
@@ -89,7 +89,10 @@ def test_a_tick_reads_only_the_marks_that_may_have_changed():
     rows.now += 30
     rows.tick()
     assert read == []
-    rows.marks.touch(CHILD)
+    rows.step("call", 0)
+    rows.tick()
+    assert read == []
+    rows.step("retry", 0)
     rows.tick()
     assert set(read) == {CHILD}
 

@@ -6,14 +6,16 @@ import json
 import subprocess
 import zipfile
 
+from tests.support.busy_journal import BusyJournal
 from tests.support.scripts import call, talk, turn
 from tests.support.web_client import open_page
 
 from deputy.core.limits import Budget
 from deputy.core.task import Task
 from deputy.engine.recover import shown_status
-from deputy.interfaces.web.board import FIELDS
+from deputy.interfaces.web.board import FIELDS, read_position
 from deputy.journal.registry import list_runs
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 SECRET = "sk-ant-api03-" + "Zq8" * 28
@@ -115,6 +117,26 @@ def test_text_and_records_are_streamed_only_to_the_watchers_of_the_run(house):
     assert said["piece"] in "first words" + "all is well " * 20
     assert all(len(head) == 5 for head in heads["heads"])
     assert not {"text", "records"} & events
+
+
+def test_a_stream_without_news_beats_and_every_other_frame_has_a_position(house, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.web.feed.BEAT_SECONDS", 0.05)
+    house.script(talk(turn("all is well")))
+
+    async def main():
+        async with open_page(house.home) as client, house.open() as runtime:
+            board = await client.get("/api/board")
+            async with client.follow(board["cursor"]) as stream:
+                await stream.until(lambda event, _: event == "beat")
+                await house.begin(runtime, TASK)
+                seen = []
+                while not any(event == "rows" and "completed" in str(data) for event, _, data in seen):
+                    seen.append(await stream.next())
+                return seen
+
+    positions = [position for event, position, _ in asyncio.run(main()) if event not in ("beat", "job")]
+    assert positions
+    assert all(read_position(one) is not None for one in positions)
 
 
 def test_one_run_has_everything_about_it_and_its_records_come_in_pages(house):
@@ -279,6 +301,44 @@ def test_a_damaged_journal_is_read_and_not_written(house):
     assert "its checksum does not fit" in board["journal"]["message"]
     assert [field(row, "status") for row in board["runs"] if row[0] == run] == ["completed"]
     assert whole["outcome"]["report"] == "all is well"
+
+
+def test_a_page_learns_of_damage_as_soon_as_the_server_has_read_it(house):
+    house.script(talk(turn("all is well")))
+    outcome = house.one(TASK)
+    import sqlite3
+
+    with sqlite3.connect(house.home / "journal.db") as connection:
+        connection.execute("UPDATE events SET sum = x'00' WHERE run = ? AND seq = 2", (outcome.session_id,))
+    connection.close()
+
+    async def main():
+        async with open_page(house.home) as client:
+            board = await client.get("/api/board")
+            async with client.follow(board["cursor"]) as stream:
+                await client.get(f"/api/runs/{outcome.session_id}/records")
+                await stream.until(lambda event, _: event == "reset")
+            assert (await client.post(f"/api/runs/{outcome.session_id}/resume", {}))[0] == 503
+            return board, await client.get("/api/board")
+
+    before, after = asyncio.run(main())
+    # Records are not read before a person opens their run.
+    assert before["journal"]["state"] == "ok"
+    assert after["journal"]["state"] == "damaged"
+    assert outcome.session_id in after["journal"]["message"]
+
+
+def test_when_nothing_is_live_the_board_has_the_latest_fifty_runs(house):
+    async def main():
+        async with SqliteJournal(house.home, fsync="off") as journal:
+            busy = BusyJournal(journal)
+            for number in range(53):
+                await busy.complete(*await busy.root(f"run {number}"))
+        async with open_page(house.home) as client:
+            return await client.get("/api/board")
+
+    labels = [field(row, "label") for row in asyncio.run(main())["runs"]]
+    assert labels == [f"run {number}" for number in range(3, 53)]
 
 
 def test_a_journal_of_a_newer_version_is_not_read(house):

@@ -14,6 +14,7 @@ from deputy.interfaces.web.web_server import (
     ASSETS,
     BODY_BYTES,
     HEADERS,
+    SPACES,
     WRONG_SECONDS,
     WRONG_TOKENS,
     TokenLimit,
@@ -197,6 +198,9 @@ def test_what_is_sent_is_small_and_means_the_same_as_its_source():
         text = path.read_text().replace("'`'", "").replace("(`{3,}", "")
         # Comments and text in backticks are whole lines' own: leaving out lines and indentation changes nothing else.
         assert not [line for line in text.splitlines() if path.suffix == ".js" and line.count("`") % 2], path.name
+        if path.suffix == ".js":
+            quoted = re.findall(r"'([^'\n]*)'|`([^`\n]*)`", re.sub(r"\$\{[^{}]*\}", "x", text))
+            assert not [part for parts in quoted for part in parts for sign, _ in SPACES[".js"] if sign in part]
         # A comment at the end of a line would hide the next one.
         assert path.suffix != ".js" or not re.search(r"[;,{] *//", text), path.name
         comments = [line for line in text.splitlines() if line.lstrip().startswith("/*")]

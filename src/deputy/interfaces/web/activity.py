@@ -42,23 +42,17 @@ class Activity:
 
     def __init__(self) -> None:
         self.is_retrying = False
+        self.is_loop = False
+        """Whether the same tool was called with the same arguments again and again."""
         self.turn_text = ""
         """The end of the text that the model has streamed since its last tool call."""
         self._latest: Progress | None = None
         """The last event that says what the run does."""
         self._at = 0.0
         self._calls: deque[tuple[str, str]] = deque(maxlen=LOOKED_AT)
-        self._is_loop: bool | None = False
         self._costs: deque[tuple[float, float]] = deque()
         self._used = 0
         self._is_repeated = False
-
-    @property
-    def is_loop(self) -> bool:
-        """Whether the same tool was called with the same arguments again and again."""
-        if self._is_loop is None:
-            self._is_loop = max(Counter(self._calls).values()) >= REPEATED
-        return self._is_loop
 
     def last_at(self, state: State) -> float:
         """The last sign of life, by the wall clock."""
@@ -80,11 +74,16 @@ class Activity:
             used = (progress.input or 0) + (progress.output or 0)
             self._is_repeated, self._used = used <= self._used, max(used, self._used)
         if progress.event == "tool_call" and not self._is_repeated:
-            self._calls.append((progress.tool or "", progress.args or ""))
-            self._is_loop = None
+            self._note_call((progress.tool or "", progress.args or ""))
         if progress.event in _SHOWN:
             self._latest, self._at = progress, at
         return progress
+
+    def _note_call(self, call: tuple[str, str]) -> None:
+        self._calls.append(call)
+        # Only the new call can begin a loop; any of them may have ended one.
+        most = max(Counter(self._calls).values()) if self.is_loop else self._calls.count(call)
+        self.is_loop = most >= REPEATED
 
     def doing(self, redactor: Redactor) -> Doing | None:
         """What the run does now; only the last event of many is redacted."""

@@ -12,10 +12,12 @@ from msgspec import json
 from deputy.core.events import Record
 from deputy.core.visible_text import visible_json
 from deputy.engine.ports.queries import Cursor
+from deputy.engine.recover import GRACE_SECONDS
 from deputy.interfaces.cli.console import expire_overdue
 from deputy.interfaces.web.record_lines import record_head
 from deputy.interfaces.web.row_marks import RowMarks
 from deputy.interfaces.web.waiting import open_questions, question_json
+from deputy.journal.registry import due_times
 from deputy.processes.outgoing import outgoing_json, process_redactor
 
 if TYPE_CHECKING:
@@ -25,13 +27,12 @@ if TYPE_CHECKING:
     from deputy.engine.ports.queries import Changes, ProgressEvent, Queries
     from deputy.interfaces.web.activity import Activity, Doing
 
-ENDED = 200
-"""Ended runs that the board shows; their trees are always whole."""
+ENDED = 50
+"""The latest ended runs that the board shows; their trees are always whole."""
 MOST_ROWS = 5000
 """When there are more, trees that have ended are no longer followed."""
 TICK_SECONDS = 2.0
 """How often holders, deadlines and flags are looked at: they change without a record."""
-_EXPIRE_SECONDS = 5.0
 _MOST_HEADS = 200
 _MOST_CAUGHT_UP = 20
 _READ_PROGRESS, _ENOUGH_PROGRESS = 32, 16
@@ -116,7 +117,7 @@ class Board:
         self._server = server
         self._redactor = process_redactor()
         self._look = 0
-        self._expire_at = self._tick_at = -inf
+        self._tick_at = -inf
         self._read_everything()
 
     def _read_everything(self) -> None:
@@ -130,6 +131,7 @@ class Board:
         self._doing: dict[str, Doing] = {}
         self._doing_versions: dict[str, int] = {}
         self._waiting: dict[tuple[str, str], bytes] = {}
+        self._expire_at = -inf
         self._measure()
         found = {state.run: state for state in (*queries.live(), *queries.blocked(), *queries.ended(ENDED))}
         roots = {_root(state) for state in found.values()}
@@ -249,8 +251,7 @@ class Board:
             if not changes.has_more:
                 break
             changes = self.queries.follow(self._cursor)
-        if changed:
-            self._expire_at = min(self._expire_at, time.monotonic() + _EXPIRE_SECONDS)
+        self._expire_at = min(self._expire_at, self._next_expiry(changed))
         asked = dict(changed)
         if tick is not None:
             self._tick_at = tick + TICK_SECONDS
@@ -266,6 +267,12 @@ class Board:
             body = b'{"add":[%b],"drop":%b}' % (b",".join(added), json.encode(dropped))
             frames.append(self._frame("waiting", body))
         return frames + self._trim()
+
+    def _next_expiry(self, runs: Iterable[str]) -> float:
+        """When the first of these runs may be out of time, by the monotonic clock."""
+        live = (state for run in runs if (state := self._states[run]).is_live)
+        first = min((at for state in live for at in due_times(state)), default=inf)
+        return time.monotonic() + max(first + self._offset - self._now, GRACE_SECONDS)
 
     def _put(self, state: State) -> None:
         before = self._states.get(state.run)
@@ -289,7 +296,7 @@ class Board:
                 frames.append(self._frame("text", visible_json(text), one.run))
         changed: dict[str, Doing] = {}
         for run, activity in touched.items():
-            self._marks.touch(run)
+            self._marks.note_progress(run)
             doing = activity.doing(self._redactor)
             if doing is not None and self._doing.get(run) != doing:
                 self._doing[run] = changed[run] = doing

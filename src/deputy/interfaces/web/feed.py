@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.queries import Queries
     from deputy.interfaces.web.jobs import Jobs
 
-LOOK_SECONDS, QUIET_SECONDS = 0.15, 0.3
+LOOK_SECONDS, QUIET_SECONDS = 0.2, 0.3
 """The pause between two looks; the longer one once nothing was new for some looks."""
 _QUIET_LOOKS = 10
 BEAT_SECONDS = 5.0
@@ -57,6 +57,18 @@ class ReaderThread:
         self._queries: Queries | None = None
         self._inode = 0
         self.problem = JournalProblem("ok")
+
+    @property
+    def damage(self) -> str:
+        """The damage that this connection has read in the present journal."""
+        # Other threads ask too, and this one may close the connection meanwhile.
+        queries = self._queries
+        damage = "" if queries is None else queries.damage
+        return damage if damage and self.is_current() else ""
+
+    def mark_damaged(self, error: StorageError) -> None:
+        """Remember that the journal is damaged."""
+        self.problem = JournalProblem("damaged", print_error(error), error.remedy)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """The result of work in the thread."""
@@ -92,7 +104,7 @@ class ReaderThread:
             self.problem = JournalProblem("newer", print_error(error), error.remedy)
             raise NoJournal from error
         except StorageCorrupt as error:
-            self.problem = JournalProblem("damaged", print_error(error), error.remedy)
+            self.mark_damaged(error)
             queries = self._open_damaged()
         except StorageError as error:
             self.problem = JournalProblem("failed", print_error(error), error.remedy)
@@ -161,10 +173,14 @@ class Feed:
 
     def __init__(self, home: Path, jobs: Jobs) -> None:
         self.thread = ReaderThread(home, "feed")
+        self.details = ReaderThread(home, "reader")
+        """Reads single runs, beside the board."""
         self._jobs = jobs
         self._board: Board | None = None
         self._shown: Board | None = None
         """The board that the readers know."""
+        self._shown_state = "ok"
+        """The state of the journal that they know."""
         self._readers: list[Reader] = []
         self._opened_at = float("-inf")
         self._is_asked = asyncio.Event()
@@ -172,16 +188,22 @@ class Feed:
     @property
     def problem(self) -> JournalProblem:
         """Why the journal cannot be read, or only in part."""
-        damage = "" if self._board is None else self._board.queries.damage
+        damage = self.thread.damage or self.details.damage
         if damage and self.thread.problem.state == "ok":
             return JournalProblem("damaged", damage, "Run `deputy doctor --repair`.")
         return self.thread.problem
+
+    async def close(self) -> None:
+        """Close the connections to the journal."""
+        await self.thread.close()
+        await self.details.close()
 
     async def follow(self) -> None:
         """Look again and again, until cancelled."""
         # The board is ready, or nearly, when a page that lost its server connects again.
         await self.thread.run(self._opened)
         self._opened_at = float("-inf")
+        self._shown_state = self.problem.state
         quiet = 0
         while True:
             if not self._readers and not self._jobs.are_running:
@@ -214,18 +236,14 @@ class Feed:
         except NoJournal:
             return None
         except StorageError as error:
-            self._lost(error)
+            self.thread.mark_damaged(error)
         return self._board
 
-    def _lost(self, error: StorageError) -> None:
-        self._board = None
-        self.thread.problem = JournalProblem("damaged", print_error(error), error.remedy)
-
     def _look(self) -> list[Frame]:
-        board = self._opened()
-        if board is not self._shown:
-            # Every reader of an earlier board reads the new one.
-            self._shown = board
+        board, state = self._opened(), self.problem.state
+        if board is not self._shown or state != self._shown_state:
+            # Every reader of an earlier board, or of a journal whose damage was not known, reads the new one.
+            self._shown, self._shown_state = board, state
             return [RESET]
         if board is None:
             return []
@@ -233,7 +251,8 @@ class Feed:
         try:
             return board.look()
         except StorageError as error:
-            self._lost(error)
+            self._board = None
+            self.thread.mark_damaged(error)
             return []
 
     # --- readers ------------------------------------------------------------------------------------------------------

@@ -56,15 +56,24 @@ class RowMarks:
         step = state.is_live - (before is not None and before.is_live)
         if state.parent is not None and step:
             self._live_children[state.parent] = self._live_children.get(state.parent, 0) + step
-            self.touch(state.parent)
+            self._touch(state.parent)
         if state.is_live:
-            self.activities.setdefault(state.run, Activity()).spent(state.usage.cost, self._now)
+            if state.run not in self.activities:
+                self.activities[state.run] = Activity()
+            self.activities[state.run].spent(state.usage.cost, self._now)
             return False
         self._due.pop(state.run, None)
         return self.activities.pop(state.run, None) is not None
 
-    def touch(self, run: str) -> None:
-        """Read the marks of a run again at the next tick: something happened to it."""
+    def note_progress(self, run: str) -> None:
+        """Take notice of a progress event, which few marks depend on."""
+        flags, activity = self._known[run].flags if run in self._known else [], self.activities[run]
+        has_changed = activity.is_loop != ("loop" in flags) or activity.is_retrying != ("retrying" in flags)
+        if has_changed or "silent" in flags:
+            self._touch(run)
+
+    def _touch(self, run: str) -> None:
+        """Read the marks of a run again at the next tick."""
         if run in self._due:
             self._due[run] = -inf
 
@@ -84,7 +93,7 @@ class RowMarks:
                 orphaned.add(run)
         queued = {run: holder for run, holder in holders.items() if holder.is_queued}
         for run in (orphaned ^ self._orphaned) | {run for run, _ in queued.items() ^ self._queued.items()}:
-            self.touch(run)
+            self._touch(run)
         self._orphaned, self._queued = orphaned, queued
 
     def changed(self, states: Mapping[str, State]) -> list[str]:

@@ -18,7 +18,7 @@ from deputy.interfaces.cli.commands.stats import stats_of
 from deputy.interfaces.report.run_report import write_report
 from deputy.interfaces.safe_text import print_error, safe_message
 from deputy.interfaces.web.answers import Answer, NotCounted, find_question, send_answer
-from deputy.interfaces.web.feed import NoJournal, ReaderThread
+from deputy.interfaces.web.feed import NoJournal
 from deputy.interfaces.web.run_details import (
     again_command,
     found_run,
@@ -75,12 +75,8 @@ class WebApi:
         self._home = home
         self._feed = feed
         self._jobs = jobs
-        self._reader = ReaderThread(home, "reader")
+        self._reader = feed.details
         self._metrics = JournalMetrics()
-
-    async def close(self) -> None:
-        """Close the connection to the journal."""
-        await self._reader.close()
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -195,7 +191,7 @@ class WebApi:
         run, answer = request.match_info["run"], await _body(request, Answer)
         self._refuse_if_damaged()
         try:
-            question = await self._reader.read(lambda queries: find_question(queries, run, answer))
+            return await self._answered(run, answer)
         except NotCounted as refused:
             error = refused.error
             now = refused.now
@@ -206,11 +202,18 @@ class WebApi:
                 body=b'%b,"now":%b}' % (said[:-1], form or b"null"),
                 content_type="application/json",
             )
+
+    async def _answered(self, run: str, answer: Answer) -> web.StreamResponse:
+        question = await self._reader.read(lambda queries: find_question(queries, run, answer))
         if question.needs_resume:
             state = await self._reader.read(lambda queries: found_run(queries, run))
             job = self._start_resume(state, await self._workspace(state), answer.words or "")
             return _json_response(outgoing_json({"counted": True, "taken": True, "job": job.form}))
-        return _json_response(outgoing_json(await send_answer(self._home, question, answer)))
+        sent = await send_answer(self._home, question, answer)
+        if sent["taken"] and not sent["counted"]:
+            # Says which answer won, and what is asked now.
+            await self._reader.read(lambda queries: find_question(queries, run, answer))
+        return _json_response(outgoing_json(sent))
 
     async def _resume(self, request: web.Request) -> web.StreamResponse:
         run, given = request.match_info["run"], await _body(request, _Resume)

@@ -88,7 +88,7 @@ class TokenLimit:
         self._wrong.append(self._clock())
 
 
-_SPACES = {
+SPACES = {
     ".css": (
         ("\n", " "),
         ("} ", "}"),
@@ -101,7 +101,11 @@ _SPACES = {
         (", ", ","),
     ),
     ".js": (
-        *((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=", "=")),
+        *((f" {sign} ", sign) for sign in ("=>", "===", "!==", "&&", "||", "??", "+=", "=", "?", ":", "<", ">", "*")),
+        *((f"{word} (", f"{word}(") for word in ("if", "for")),
+        (") {", "){"),
+        ("{ ", "{"),
+        (" }", "}"),
         (";\n", ";"),
         (",\n", ","),
         ("{\n", "{"),
@@ -117,7 +121,7 @@ def slim(text: str, kind: str) -> str:
     """A file as it is sent: without comment lines, indentation and spaces between parts."""
     lines = (line.strip() for line in text.splitlines())
     sent = "\n".join(line for line in lines if line and not line.startswith(("//", "/*")))
-    for spaced, short in _SPACES.get(kind, ()):
+    for spaced, short in SPACES.get(kind, ()):
         sent = sent.replace(spaced, short)
     return sent
 
@@ -157,8 +161,7 @@ class WebServer:
             async with background(self._feed.follow()):
                 yield
         finally:
-            await self._feed.thread.close()
-            await self._api.close()
+            await self._feed.close()
 
     async def _asset(self, request: web.Request) -> web.StreamResponse:
         asset = self._assets.get(request.match_info["name"])

@@ -1,8 +1,7 @@
 // What a person does: cancel, resume, start again, export, answer and approve; and what the page says about it.
 
-import {clock, counted, duration, exact, h, put, setText} from './dom.js';
+import {clock, counted, diffLines, duration, exact, h, isDiff, put, setText} from './dom.js';
 import {ApiError, blob, isLive, nameOf, post, store} from './store.js';
-import {diffLines, isDiff} from './texts.js';
 
 let region;
 let toasts;
@@ -133,9 +132,9 @@ export function countDown(element) {
 }
 
 /** A question on one line, for lists. */
-export function questionLine(one) {
+export function questionLine(one, isCurrent = false) {
   const risk = one.about?.risk;
-  return h('a.question', {href: addressOf(one)},
+  return h('a.question', {href: addressOf(one), 'aria-current': isCurrent && 'true'},
     h('span', {class: `risk ${risk ?? 'asks'}`}, one.answered ? 'answered' : risk ? `${risk} risk` : 'question'),
     h('span.who', [...one.path, one.label].join(' › ')),
     // The risk is shown beside it.
@@ -166,17 +165,16 @@ export class WaitingView {
   get wanted() { return decodeURIComponent(location.hash.slice(1)); }
 
   update(what) {
-    if (what === 'state') this.approval?.look_();
+    if (what === 'state') this.approval?.look();
     if (what === 'doing' || what === 'rows') return;
     const all = store.questions();
     this.element.classList.toggle('none', !all.length && !this.approval?.isOver);
-    put(this.list, all.length ? h('ul', all.map((one) => {
-      const line = questionLine(one);
-      if (idOf(one) === this.current) line.setAttribute('aria-current', 'true');
-      return h('li', line);
-    })) : h('p.quiet', 'Nothing waits for you.'));
     const one = all.find((each) => idOf(each) === this.wanted) ?? (this.approval?.isOver && !this.wanted ? null : all[0]);
-    if (this.approval?.isOver && (what !== 'hash' || !one)) return;
+    if (!this.approval?.isOver || (what === 'hash' && one)) this.show(one);
+    put(this.list, all.length ? h('ul', all.map((each) => h('li', questionLine(each, idOf(each) === this.current)))) : h('p.quiet', 'Nothing waits for you.'));
+  }
+
+  show(one) {
     if (!one) {
       this.approval?.dispose();
       this.approval = null;
@@ -192,10 +190,7 @@ export class WaitingView {
     this.approval?.dispose();
     this.approval = new QuestionCard(one, () => this.update('waiting'));
     put(this.card, this.approval.element);
-    this.approval.placed();
-    for (const line of this.list.querySelectorAll('a')) {
-      if (line.hash === addressOf(one).slice(8)) line.setAttribute('aria-current', 'true'); else line.removeAttribute('aria-current');
-    }
+    this.approval.measure?.();
   }
 
   step(by) {
@@ -216,7 +211,7 @@ export class WaitingView {
 }
 
 /** One question in full, with its buttons. */
-export class QuestionCard {
+class QuestionCard {
   constructor(one, done) {
     this.one = one;
     this.done = done;
@@ -234,7 +229,7 @@ export class QuestionCard {
           left(one),
           about?.folder && h('span.quiet.code', exact(about.folder)))));
     if (store.journal.state === 'damaged') this.element.append(h('p', 'The journal is damaged, so nothing can be answered from here.'));
-    else if (one.answered) this.answered();
+    else if (one.answered) this.offerResume(this.element, 'It is answered');
     else if (about) this.approve(about);
     else this.words();
     this.element.append(this.result);
@@ -242,11 +237,9 @@ export class QuestionCard {
 
   dispose() { this.watcher?.disconnect(); }
 
-  placed() { this.measure?.(); }
-
-  answered() {
-    this.element.append(h('p', 'It is answered, but no process works on this run.'),
-      h('div.buttons', h('button.main', {onclick: () => resumeRuns([this.one.run])}, 'Resume it')));
+  /** Say what happened to a question of a run without a process, and offer to resume it. */
+  offerResume(place, what) {
+    place.append(h('p', `${what}. No process works on this run.`), h('div.buttons', h('button.main', {onclick: () => resumeRuns([this.one.run])}, 'Resume it')));
   }
 
   // --- approvals ----------------------------------------------------------------------------------------------------
@@ -274,8 +267,8 @@ export class QuestionCard {
 
   /** Note what can be seen now. What was scrolled past in small steps counts too; a jump does not. */
   look() {
+    if (!this.text?.clientHeight) return;
     const {scrollTop: top, clientHeight: height, scrollHeight: total} = this.text;
-    if (!height) return;
     // In another width the same text has another height.
     const scale = total / (this.total ?? total);
     if (scale !== 1) { this.seen = this.seen.map(([from, to]) => [from * scale, to * scale]); this.last *= scale; }
@@ -328,21 +321,15 @@ export class QuestionCard {
     for (const button of buttons) button.disabled = true;
     try {
       const sent = await post(`/api/runs/${this.one.run}/answer`, {key: this.one.key, digest: this.one.digest, ...answer});
-      const word = answer.approve === undefined ? 'Answered' : answer.approve ? 'Approved' : 'Denied';
-      if (!sent.counted) put(this.result, h('p.failed', 'Another answer came first, so this one does not count.'));
-      else if (!sent.taken) {
-        put(this.result, h('p', `${word}. No process works on this run.`),
-          h('button.main', {onclick: () => resumeRuns([this.one.run])}, 'Resume it'));
-      } else { put(this.result, h('p.completed', `${word}.`)); say(`${word}: ${this.one.label}.`); this.isOver = false; }
+      const word = !sent.counted ? 'Another answer came first' : answer.approve === undefined ? 'Answered' : answer.approve ? 'Approved' : 'Denied';
+      if (sent.taken) { put(this.result, h('p', `${word}.`)); say(`${word}: ${this.one.label}.`); this.isOver = false; } else this.offerResume(put(this.result), word);
     } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 409) { this.isOver = false; for (const button of buttons) button.disabled = false; this.look_(); complain(error); return; }
+      if (!(error instanceof ApiError) || error.status !== 409) { this.isOver = false; for (const button of buttons) button.disabled = false; this.look(); complain(error); return; }
       put(this.result, h('p.failed', error.message), h('p', error.remedy),
         error.content.now && h('p', 'It asks now: ', error.content.now.question));
     }
     this.done();
   }
-
-  look_() { if (this.text) this.look(); }
 }
 
 function sizeOf(text) {

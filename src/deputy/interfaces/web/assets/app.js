@@ -13,6 +13,7 @@ const KEYS = [
   ['c', 'cancel, after a question'], ['/', 'filter'], ['f', 'follow the end'], ['[ ]', 'sibling'], ['e', 'export'],
   ['t', 'timeline'], ['+ −', 'zoom the timeline'], ['1 … 5', 'parts of a run'], ['?', 'this help'], ['Esc', 'back'],
 ];
+const ARROWS = {ArrowDown: 'j', ArrowUp: 'k', ArrowLeft: 'h', ArrowRight: 'l'};
 
 let view = null;
 let asked = null;
@@ -25,7 +26,7 @@ const nav = h('nav', {'aria-label': 'Pages'},
   h('a', {href: '/'}, 'Board'), h('a', {href: '/waiting'}, 'Waiting', badge), h('a', {href: '/usage'}, 'Usage'));
 const top = h('header.top',
   h('a.brand', {href: '/', 'aria-label': 'Deputy, board'}, h('img', {src: '/assets/favicon.svg', alt: '', width: '22', height: '22'}), h('span', 'Deputy')),
-  nav, h('span.space'), bell, connection, h('button.plain.help', {'aria-label': 'Keys', title: 'Keys ( ? )', onclick: () => help()}, '?'));
+  nav, h('span.space'), bell, connection, h('button.plain.help', {'aria-label': 'Keys', title: 'Keys (?)', onclick: () => help()}, '?'));
 const offline = h('div.offline', {role: 'status', hidden: true});
 
 // --- routes -----------------------------------------------------------------------------------------------------------
@@ -63,7 +64,8 @@ function go(path) {
 
 function titled() {
   const number = store.waiting.size;
-  document.title = `${number ? `(${number}) ` : ''}${view?.title ?? 'Deputy'} · Deputy`;
+  const before = number ? `(${number}) ` : '';
+  document.title = `${before}${view?.title ?? 'Deputy'} · Deputy`;
   badge.hidden = !number;
   setText(badge, number);
 }
@@ -91,13 +93,11 @@ document.addEventListener('keydown', (event) => {
   }
   // Enter and Space belong to the button or link that has the focus.
   if ((event.key === 'Enter' || event.key === ' ') && target.matches('button, a, summary')) return;
-  if (/^(Arrow|Page|Home|End)/.test(event.key) && target.matches('.exact')) return;
-  if (!/^.$|^(Arrow|Page)|^(Home|End|Enter|Escape)$/.test(event.key)) return;
-  if (/^(Arrow|Page)|^(Home|End)$/.test(event.key) && !target.matches('[role=tree]')) return;
+  if (/^(Arrow|Page|Home|End)/.test(event.key) && !target.matches('[role=tree]')) return;
   if (event.key === '?') help();
   else if (event.key === 'w' && !(view instanceof WaitingView)) nextWaiting();
   else {
-    const act = view?.keys()?.[event.key];
+    const act = view?.keys()?.[ARROWS[event.key] ?? event.key];
     if (!act) return;
     act();
   }
@@ -126,7 +126,6 @@ function connected() {
   connection.className = `connection ${store.state}`;
   offline.hidden = store.state !== 'offline';
   if (store.state === 'offline') setText(offline, `Offline: as of ${clock(store.asOf)}. Connecting again; actions are disabled.`);
-  document.body.classList.toggle('is-offline', store.state === 'offline');
   if (store.state === 'token') signIn('The server does not accept the token any more.');
 }
 
@@ -181,6 +180,7 @@ async function begin() {
   document.body.append(h('a.skip', {href: '#main'}, 'To the content'), top, offline, main, ...messagePlaces());
   connected();
   if (!hasToken()) { signIn(); return; }
+  put(main, h('h1.sr', 'Deputy'), h('p.quiet', 'Connecting…'));
   for (;;) {
     try {
       await store.load();

@@ -1,10 +1,9 @@
 // The board: what waits, then all runs as a tree.
 
-import {ask, cancelRuns, countDown, questionLine, resumeRuns, say} from './actions.js';
-import {counted, duration, h, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
+import {addressOf, againRun, ask, cancelRuns, countDown, questionLine, resumeRuns, say} from './actions.js';
+import {counted, duration, h, lastRecords, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
 import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 import {VirtualList} from './lists.js';
-import {lastRecords} from './texts.js';
 
 const FOLD_ABOVE = 20;
 const ENDED = new Set(['completed', 'partial', 'failed', 'cancelled', 'rejected']);
@@ -14,10 +13,10 @@ const SORTS = {
   silent: (row) => lastSign(row),
   newest: (row) => -row.requested_at,
 };
-export const FLAGS = ['silent', 'loop', 'hot', 'retrying', 'interrupted', 'overdue'];
+const FLAGS = ['silent', 'loop', 'hot', 'retrying', 'interrupted', 'overdue'];
 
 /** The last sign of life of a run. */
-export const lastSign = (row) => Math.max(row.last_at, store.doing.get(row.id)?.[2] ?? 0);
+const lastSign = (row) => Math.max(row.last_at, store.doing.get(row.id)?.[2] ?? 0);
 
 /** Whether a run should be seen although its siblings are folded. */
 const standsOut = (row) => row.flags.length > 0 || row.status === 'waiting' || row.status === 'blocked' || row.status === 'failed';
@@ -351,6 +350,12 @@ export class BoardView {
     this.list.soon();
   }
 
+  unpick() {
+    this.selected.clear();
+    this.chosen();
+    this.list.soon();
+  }
+
   /** The selected runs, else the current one. */
   targets() { return this.selected.size ? [...this.selected] : this.current?.id ? [this.current.id] : []; }
 
@@ -362,20 +367,24 @@ export class BoardView {
     this.chosenKey = key;
     put(this.bar, h('strong', `${this.selected.size} selected`),
       h('button', {onclick: () => this.cancel()}, 'Cancel…'),
-      h('button', {onclick: () => resumeRuns([...this.selected])}, 'Resume'),
-      h('button.plain', {onclick: () => { this.selected.clear(); this.chosen(); this.list.soon(); }}, 'Clear'));
+      h('button', {onclick: () => this.resume()}, 'Resume'),
+      h('button', {onclick: () => this.again()}, 'Again…'),
+      h('button.plain', {onclick: () => this.unpick()}, 'Clear'));
   }
 
   async cancel() {
+    if (await cancelRuns(this.targets())) this.unpick();
+  }
+
+  async again() {
     const ids = this.targets();
-    if (await cancelRuns(ids)) { this.selected.clear(); this.chosen(); this.list.soon(); }
+    if (await ask(`Start ${counted(ids.length, 'run')} again?`, 'Start')) for (const id of ids) await againRun(id, {});
   }
 
   async look() {
     const id = this.current?.id;
     if (!id) return;
     this.peek.hidden = false;
-    this.element.classList.add('peeking');
     const row = store.rows.get(id);
     const doing = store.doing.get(id);
     put(this.peek, h('p', statusMark(row.status), ' ', h('a', {href: `/run/${id}`}, nameOf(row))),
@@ -396,9 +405,8 @@ export class BoardView {
   }
 
   close() {
-    if (!this.peek.hidden) { this.peek.hidden = true; this.element.classList.remove('peeking'); return true; }
-    if (this.selected.size) { this.selected.clear(); this.chosen(); this.list.soon(); return true; }
-    return false;
+    if (!this.peek.hidden) this.peek.hidden = true;
+    else this.unpick();
   }
 
   sibling(step) {
@@ -412,12 +420,10 @@ export class BoardView {
   keys() {
     const item = this.current;
     return {
-      j: () => this.move(this.at + 1), ArrowDown: () => this.move(this.at + 1),
-      k: () => this.move(this.at - 1), ArrowUp: () => this.move(this.at - 1),
+      j: () => this.move(this.at + 1), k: () => this.move(this.at - 1),
       Home: () => this.move(0), End: () => this.move(this.items.length - 1),
       PageDown: () => this.move(this.at + 15), PageUp: () => this.move(this.at - 15),
-      l: () => this.toggle(item, true), ArrowRight: () => this.toggle(item, true),
-      h: () => this.out(item), ArrowLeft: () => this.out(item),
+      l: () => this.toggle(item, true), h: () => this.out(item),
       Enter: () => (item?.kind === 'fold' ? this.toggle(item) : item && this.go(`/run/${item.id}`)),
       ' ': () => (this.peek.hidden ? this.look() : this.close()),
       x: () => this.pick(), c: () => this.cancel(), r: () => this.resume(),
@@ -438,7 +444,7 @@ export class BoardView {
   async resume() {
     const ids = this.targets();
     const asked = ids.length === 1 && store.questions().find((one) => one.run === ids[0]);
-    if (asked) { this.go(`/waiting#${encodeURIComponent(`${asked.run} ${asked.key}`)}`); return; }
+    if (asked) { this.go(addressOf(asked)); return; }
     const ready = ids.filter((id) => !['running', 'queued'].includes(store.rows.get(id)?.status));
     if (!ready.length) { say('A running run needs no resume.'); return; }
     if (ready.length > 1 && !(await ask(`Resume ${counted(ready.length, 'run')}?`, 'Resume'))) return;

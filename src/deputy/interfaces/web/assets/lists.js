@@ -1,30 +1,48 @@
 // Long lists of which only the rows near the screen are in the document: runs, and the records of one run.
 
-import {clock, h, put, setText} from './dom.js';
-import {markdown} from './texts.js';
+import {clock, h, markdown, put, setText} from './dom.js';
 import {get, store} from './store.js';
 
 const MARGIN = 6;
 
+/** A list that is drawn again, before the next frame, when the window scrolls or changes its size. */
+class DrawnList {
+  constructor() {
+    this.shown = new Map();
+    this.listening = new AbortController();
+    for (const name of ['scroll', 'resize']) addEventListener(name, () => { this.noticeScroll?.(); this.soon(); }, {passive: true, signal: this.listening.signal});
+  }
+
+  dispose() { this.listening.abort(); }
+
+  soon() {
+    if (this.isPlanned) return;
+    this.isPlanned = true;
+    requestAnimationFrame(() => { this.isPlanned = false; if (!this.listening.signal.aborted) this.draw(); });
+  }
+
+  /** Put a row where it belongs. */
+  place(row, y) {
+    const place = `translateY(${y}px)`;
+    if (row.element.style.transform !== place) row.element.style.transform = place;
+  }
+
+  /** Remove the rows that are far from the screen. */
+  keep(kept) {
+    for (const [key, row] of this.shown) if (!kept.has(key)) { row.element.remove(); this.shown.delete(key); }
+  }
+}
+
 /** Rows of one height: `make(item)` returns {element, update(item)}, `keyOf(item)` names it. */
-export class VirtualList {
+export class VirtualList extends DrawnList {
   constructor(element, {height, make, keyOf}) {
+    super();
     this.element = element;
     this.height = height;
     this.make = make;
     this.keyOf = keyOf;
     this.items = [];
-    this.shown = new Map();
     element.classList.add('virtual');
-    this.onscroll = () => this.soon();
-    addEventListener('scroll', this.onscroll, {passive: true});
-    addEventListener('resize', this.onscroll, {passive: true});
-  }
-
-  dispose() {
-    removeEventListener('scroll', this.onscroll);
-    removeEventListener('resize', this.onscroll);
-    this.isGone = true;
   }
 
   /** Show other items. */
@@ -33,17 +51,8 @@ export class VirtualList {
     this.soon();
   }
 
-  /** Draw before the next frame. */
-  soon() {
-    if (this.isPlanned) return;
-    this.isPlanned = true;
-    requestAnimationFrame(() => { this.isPlanned = false; if (!this.isGone) this.draw(); });
-  }
-
-  rowHeight() { return typeof this.height === 'function' ? this.height() : this.height; }
-
   draw() {
-    const height = this.rowHeight();
+    const height = this.height();
     const top = -this.element.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(top / height) - MARGIN);
     const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / height) + MARGIN);
@@ -61,17 +70,14 @@ export class VirtualList {
         this.element.append(row.element);
       }
       row.update(item, at);
-      const place = `translateY(${at * height}px)`;
-      if (row.element.style.transform !== place) row.element.style.transform = place;
+      this.place(row, at * height);
     }
-    for (const [key, row] of this.shown) {
-      if (!kept.has(key)) { row.element.remove(); this.shown.delete(key); }
-    }
+    this.keep(kept);
   }
 
   /** Scroll until an item can be seen. */
   reveal(at, room = 110) {
-    const height = this.rowHeight();
+    const height = this.height();
     const top = this.element.getBoundingClientRect().top + at * height;
     if (top < room) scrollBy(0, top - room);
     else if (top + height > innerHeight - 60) scrollBy(0, top + height - innerHeight + 60);
@@ -88,9 +94,10 @@ const NAMES = {
   tool_call_begun: 'tool begins', tool_call_ended: 'tool', question_asked: 'asks', question_answered: 'answered', noted: 'note',
 };
 
-export class RecordList {
+export class RecordList extends DrawnList {
   /** `seq` is the number of the last record; `isRaw` opens records as JSON. */
-  constructor(run, seq, {isRaw = false, target = 0} = {}) {
+  constructor(run, seq, {isRaw, target}) {
+    super();
     this.run = run;
     this.total = seq;
     this.isRaw = isRaw;
@@ -98,32 +105,21 @@ export class RecordList {
     this.pages = new Map();
     this.bodies = new Map();
     this.open = new Map();
-    this.shown = new Map();
     this.fetches = 0;
     this.list = h('div.records.virtual', {role: 'list', 'aria-label': 'Records'});
     this.live = h('pre.writing', {hidden: true, 'aria-label': 'What the model writes now'});
     this.more = h('button.news.below', {hidden: true, onclick: () => this.follow()});
     this.element = h('div', this.list, this.live, this.more);
-    this.isFollowing = false;
     this.known = seq;
     this.target = target;
     this.at = target || seq;
-    this.onscroll = () => { this.noticeScroll(); this.soon(); };
-    addEventListener('scroll', this.onscroll, {passive: true});
-    addEventListener('resize', this.onscroll, {passive: true});
-  }
-
-  dispose() {
-    removeEventListener('scroll', this.onscroll);
-    removeEventListener('resize', this.onscroll);
-    this.isGone = true;
   }
 
   /** Called once the list is in the document. */
   placed() {
     this.layout();
     if (this.target) this.jump(this.target);
-    else { this.isFollowing = this.isAtEnd; this.soon(); }
+    else this.isFollowing = this.isAtEnd;
   }
 
   // --- where things are ---------------------------------------------------------------------------------------------
@@ -147,12 +143,9 @@ export class RecordList {
     return Math.max(1, Math.min(this.total, Math.floor((rest - extra) / HEIGHT) + 1));
   }
 
-  layout() { this.list.style.height = `${this.top(this.total + 1)}px`; }
-
-  soon() {
-    if (this.isPlanned) return;
-    this.isPlanned = true;
-    requestAnimationFrame(() => { this.isPlanned = false; if (!this.isGone) this.draw(); });
+  layout() {
+    this.list.style.height = `${this.top(this.total + 1)}px`;
+    this.soon();
   }
 
   draw() {
@@ -172,10 +165,9 @@ export class RecordList {
         this.shown.set(seq, row);
       }
       row.update();
-      const place = `translateY(${this.top(seq)}px)`;
-      if (row.element.style.transform !== place) row.element.style.transform = place;
+      this.place(row, this.top(seq));
     }
-    for (const [seq, row] of this.shown) if (!kept.has(seq)) { row.element.remove(); this.shown.delete(seq); }
+    this.keep(kept);
     clearTimeout(this.reading);
     const missing = [Math.floor((first - 1) / PAGE), Math.floor((last - 1) / PAGE)].filter((page) => !this.pages.has(page));
     // A fast scroll passes pages that are never read.
@@ -235,7 +227,6 @@ export class RecordList {
       this.open.get(seq).body.remove();
       this.open.delete(seq);
       this.layout();
-      this.soon();
       return;
     }
     const body = h('div.body', h('p.quiet', 'Reading…'));
@@ -243,7 +234,6 @@ export class RecordList {
     // The address is now a link to this record.
     history.replaceState(null, '', `#${seq}`);
     this.layout();
-    this.soon();
     const content = this.bodies.get(seq) ?? (await get(`/api/runs/${this.run}/records?after=${seq - 1}&limit=1&bodies=1`)).heads[0]?.[5];
     this.bodies.set(seq, content);
     put(body, this.isRaw || !content ? h('pre', JSON.stringify(content, null, 2)) : readable(content));
@@ -256,7 +246,6 @@ export class RecordList {
     const height = opened.body.offsetHeight;
     if (height) opened.height = height;
     this.layout();
-    this.soon();
   }
 
   // --- what is new --------------------------------------------------------------------------------------------------
@@ -267,7 +256,6 @@ export class RecordList {
     for (let page = Math.floor((this.total - 1) / PAGE); page <= Math.floor((seq - 1) / PAGE); page++) this.pages.delete(page);
     this.total = seq;
     this.layout();
-    this.soon();
     this.settle();
   }
 

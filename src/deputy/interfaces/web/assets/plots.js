@@ -27,7 +27,7 @@ export class TimelineView {
       this.note, this.said, this.axis, this.lanes);
     // A tooltip needs a mouse and patience: what is under the pointer, or current, is said above the lanes.
     this.lanes.addEventListener('pointerover', ({target}) => target.said && setText(this.said, target.said));
-    this.list = new VirtualList(this.lanes, {height: LANE, make: (lane) => this.make(lane), keyOf: (lane) => lane.run});
+    this.list = new VirtualList(this.lanes, {height: () => LANE, make: (lane) => this.make(lane), keyOf: (lane) => lane.run});
     this.brush();
     this.load();
     this.timer = setInterval(() => this.tick(), 2000);
@@ -76,7 +76,8 @@ export class TimelineView {
       end = Math.max(end, to);
     }
     this.gaps = gaps;
-    setText(this.note, `${counted(this.data.lanes.length, 'run')}, ${elapsed(this.to - this.from)}${gaps.length ? `, ${counted(gaps.length, 'idle time')} folded` : ''}. Drag to zoom; [ ] go through the calls of a run.`);
+    const folded = gaps.length ? `, ${counted(gaps.length, 'idle time')} folded` : '';
+    setText(this.note, `${counted(this.data.lanes.length, 'run')}, ${elapsed(this.to - this.from)}${folded}. Drag to zoom; [ ] go through the calls of a run.`);
     this.draw();
   }
 
@@ -114,7 +115,8 @@ export class TimelineView {
     const step = this.time(1 / columns) - this.time(0);
     for (let at = 0; at <= columns; at++) {
       const time = this.time(at / columns);
-      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at === 0 ? clock(time).slice(-8) : `+${step < 0.1 ? `${(time - this.from).toFixed(2)}s` : elapsed(time - this.from)}`));
+      const since = step < 0.1 ? `${(time - this.from).toFixed(2)}s` : elapsed(time - this.from);
+      marks.push(h('span', {style: {left: `${(100 * at) / columns}%`}}, at ? `+${since}` : clock(time).slice(-8)));
     }
     put(this.axis, h('div.marks', marks));
     this.list.set(this.data.lanes);
@@ -224,15 +226,17 @@ export class TimelineView {
 
   open() {
     const {run, spans} = this.data.lanes[this.at];
-    this.go(`/run/${run}${spans[this.call] ? `/transcript#${spans[this.call][4]}` : ''}`);
+    const span = spans[this.call];
+    this.go(span ? `/run/${run}/transcript#${span[4]}` : `/run/${run}`);
   }
 
   keys() {
-    return this.from && {
+    const leave = {Escape: () => (this.zoom ? this.setZoom(null) : this.go('/')), t: () => this.go(`/?root=${this.root}`)};
+    return !this.from ? leave : {
+      ...leave,
       j: () => this.choose(this.at + 1, null), k: () => this.choose(this.at - 1, null), Enter: () => this.open(),
       ']': () => this.choose(this.at, (this.call ?? -1) + 1), '[': () => this.choose(this.at, (this.call ?? 1) - 1),
       '+': () => this.zoomBy(0.5), '-': () => this.zoomBy(2), h: () => this.shift(-0.3), l: () => this.shift(0.3),
-      Escape: () => (this.zoom ? this.setZoom(null) : this.go('/')), t: () => this.go(`/?root=${this.root}`),
     };
   }
 }

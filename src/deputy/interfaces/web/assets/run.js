@@ -1,8 +1,7 @@
 // One run: overview, transcript, notes, diff and events.
 
 import {addressOf, againRun, askText, cancelRuns, complain, exportRun, pinRun, resumeRuns, say} from './actions.js';
-import {clock, count, counted, elapsed, h, meter, money, put, setText, statusMark, svgTitle, usage} from './dom.js';
-import {diffPage, lastRecords, markdown} from './texts.js';
+import {clock, count, counted, diffLines, elapsed, h, lastRecords, markdown, meter, money, put, setText, statusMark, usage} from './dom.js';
 import {RecordList} from './lists.js';
 import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 
@@ -129,7 +128,7 @@ export class RunView {
     document.title = `${nameOf(row)} · Deputy`;
   }
 
-  address(tab, id = this.id) { return `/run/${id}${tab === 'overview' ? '' : `/${tab}`}`; }
+  address(tab, id = this.id) { return tab === 'overview' ? `/run/${id}` : `/run/${id}/${tab}`; }
 
   rowOf() {
     const one = this.whole;
@@ -178,13 +177,14 @@ export class RunView {
     const row = store.rows.get(this.id);
     const rows = [];
     if (one.deadline) rows.push(['Deadline', clock(Date.parse(one.deadline) / 1000)]);
+    const filled = (name, part, text) => rows.push([name, [meter(part, text), ' ', text]]);
     if (one.context_window) {
       const part = one.context_tokens / one.context_window;
-      rows.push(['Context', [meter(part, `${Math.round(part * 100)} % of the context window`), ` ${Math.round(part * 100)} % of ${count(one.context_window)}`]]);
+      filled('Context', part, `${Math.round(part * 100)} % of ${count(one.context_window)}`);
     }
-    for (const budget of one.budgets) {
-      const shown = (value) => (budget.resource === 'cost' ? money(value) : count(value));
-      rows.push([`Budget: ${budget.resource}`, [meter(budget.used / budget.cap, `${shown(budget.used)} of ${shown(budget.cap)}`), ` ${shown(budget.used)} of ${shown(budget.cap)}`]]);
+    for (const {resource, used, cap} of one.budgets) {
+      const shown = resource === 'cost' ? money : count;
+      filled(`Budget: ${resource}`, used / cap, `${shown(used)} of ${shown(cap)}`);
     }
     rows.push(['Tools', one.tools.join(', ') || 'none']);
     rows.push(['Model', one.model ?? '–'], ['Agent', one.subagent || '–'], ['Started', clock(Date.parse(one.started_at) / 1000)]);
@@ -266,10 +266,44 @@ function turnsPlot(turns) {
   shown.forEach((turn, at) => {
     const input = (turn.input / most) * (height - 20);
     const output = (turn.output / most) * (height - 20);
-    const title = svgTitle(`turn ${turns.length - shown.length + at + 1}: ${usage(turn)}, ${elapsed(turn.to - turn.from)}`);
+    const title = h('title', `turn ${turns.length - shown.length + at + 1}: ${usage(turn)}, ${elapsed(turn.to - turn.from)}`);
     svg.append(h('g', {class: turn.failed ? 'turn bad' : 'turn'}, title,
       h('rect.in', {x: at * step + 1, y: height - input, width: Math.max(1, step - 2), height: input}),
       h('rect.out', {x: at * step + 1, y: height - input - output, width: Math.max(1, step - 2), height: Math.max(output, turn.output ? 1 : 0)})));
   });
   return h('figure', svg, h('figcaption.quiet', h('span.key.in', 'in'), ' ', h('span.key.out', 'out'), ` · at most ${count(most)} tokens a turn`));
+}
+
+/** The changed files of a run; each opens its patch. */
+async function diffPage(run) {
+  const place = h('div.diff-page');
+  let found;
+  try {
+    found = await get(`/api/runs/${run}/diff`);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    put(place, h('p.quiet', error.status === 400 ? 'This run has no worktree or branch of its own, so there is no diff.' : error.message));
+    return place;
+  }
+  put(place, h('p.quiet', `Branch ${found.branch}, from ${found.base.slice(0, 12)}. ${found.files.length} changed files.`));
+  for (const file of found.files) place.append(fileDiff(run, file, found.files.length <= 3));
+  if (found.more) place.append(h('p.quiet', `… ${found.more} more files`));
+  return place;
+}
+
+function fileDiff(run, file, isOpen) {
+  const body = h('div');
+  const counts = file.added === null ? h('span.quiet', 'binary')
+    : [h('span.plus', `+${file.added}`), ' ', h('span.minus', `−${file.removed}`)];
+  const details = h('details.file', h('summary', h('code', file.path), ' ', counts), body);
+  const load = async () => {
+    if (body.hasChildNodes()) return;
+    if (file.is_withheld) { put(body, h('p.quiet', 'This file usually holds secrets and is not shown.')); return; }
+    put(body, h('p.quiet', 'Reading…'));
+    const {patch, is_cut: isCut} = await get(`/api/runs/${run}/diff?path=${encodeURIComponent(file.path)}`);
+    put(body, diffLines(patch), isCut && h('p.quiet', 'The rest is not shown.'));
+  };
+  details.addEventListener('toggle', () => { if (details.open) load(); });
+  details.open = isOpen;
+  return details;
 }

@@ -53,7 +53,7 @@ export const post = async (path, body) =>
 // --- the stream -----------------------------------------------------------------------------------------------------
 
 /** Follows the journal: one tab reads the stream and passes it to the others. */
-export class Stream {
+class Stream {
   constructor(onframe, onstate) {
     this.onframe = onframe;
     this.onstate = onstate;
@@ -189,9 +189,7 @@ class Store extends EventTarget {
     this.state = 'connecting';
     this.skew = 0;
     this.asOf = 0;
-    this.version = '';
     this.journal = {state: 'ok'};
-    this.jobs = new Map();
     this.stream = new Stream((frame) => this.take(frame), (state) => this.connected(state));
     this.early = [];
   }
@@ -215,13 +213,11 @@ class Store extends EventTarget {
     const board = await get('/api/board');
     this.clear();
     this.fields = board.fields;
-    this.version = board.version;
     this.journal = board.journal;
     this.settle(board.now);
     for (const row of board.runs) this.upsert(row);
     for (const one of board.waiting) this.ask(one);
     for (const [run, doing] of Object.entries(board.doing)) this.doing.set(run, doing);
-    for (const job of board.jobs) this.jobs.set(job.id, job);
     this.isLoaded = true;
     const [server, look] = board.cursor.split('.').slice(3);
     const missed = this.early.filter(({id}) => id && (id.split('.')[3] !== server || Number(id.split('.')[4]) > Number(look)));
@@ -280,9 +276,6 @@ class Store extends EventTarget {
         for (const run of data.runs) this.drop(run);
         break;
       case 'job':
-        this.jobs.set(data.id, data);
-        this.dispatchEvent(new CustomEvent('job', {detail: data}));
-        break;
       case 'text':
       case 'records':
         this.dispatchEvent(new CustomEvent(frame.event, {detail: data}));
@@ -301,9 +294,8 @@ class Store extends EventTarget {
     const before = this.rows.get(row.id);
     this.rows.set(row.id, row);
     if (!isLive(row)) this.doing.delete(row.id);
-    if (before && before.status === row.status && before.flags.length === row.flags.length) { this.isSummed = false; return; }
-    this.structure++;
     this.isSummed = false;
+    if (before?.status !== row.status || before.flags.length !== row.flags.length) this.structure++;
     if (before) return;
     if (row.parent === null) this.roots.push(row.id);
     else if (this.children.has(row.parent)) this.children.get(row.parent).push(row.id);
@@ -333,9 +325,7 @@ class Store extends EventTarget {
 
   sum() {
     this.totals.clear();
-    for (const row of this.rows.values()) {
-      this.totals.set(row.id, {input: row.input, output: row.output, requests: row.requests, cost: row.cost, estimated: row.estimated});
-    }
+    for (const {id, input, output, requests, cost, estimated} of this.rows.values()) this.totals.set(id, {input, output, requests, cost, estimated});
     // Children were born after their callers, so that sums go up in one pass.
     for (const row of [...this.rows.values()].reverse()) {
       const above = row.parent === null ? null : this.totals.get(row.parent);
