@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -115,7 +117,7 @@ def repair_journal(folder: Path) -> RepairedJournal:
     return repair(folder)
 
 
-class StoreProcess(NamedTuple):
+class StoreProcess(Struct, frozen=True):
     """A process with a heartbeat in the store."""
 
     host: str
@@ -126,7 +128,7 @@ class StoreProcess(NamedTuple):
     silent_seconds: float
 
 
-class StoreWorker(NamedTuple):
+class StoreWorker(Struct, frozen=True):
     """A worker of the store."""
 
     host: str
@@ -138,9 +140,13 @@ class StoreWorker(NamedTuple):
     silent_seconds: float
     held: int
     """How many runs it holds."""
+    clock_offset_seconds: float
+    """How far the clock of its machine is ahead of the database's."""
+    keys: tuple[str, ...]
+    """The names of its provider keys; their values are in no store."""
 
 
-class StoreReport(NamedTuple):
+class StoreReport(Struct, frozen=True):
     """The condition of a Postgres store."""
 
     location: str
@@ -157,12 +163,13 @@ def migrate_store(folder: Path) -> tuple[str, int, int]:
     from deputy.journal.postgres.postgres_schema import VERSION, migrate
 
     store = _postgres(store_url(), folder)
-    if dispatch_name():
-        from deputy.placement.dbos_dispatch import migrate as migrate_queues
-
-        migrate_queues(store.address.url, store.location)
+    # The first connection, whose errors name what the server said.
     session = store.session()
     try:
+        if dispatch_name():
+            from deputy.placement.dbos_dispatch import migrate as migrate_queues
+
+            migrate_queues(store.address.url, store.location)
         before = migrate(session)
     finally:
         session.close()
@@ -205,6 +212,8 @@ def read_workers(folder: Path) -> tuple[StoreWorker, ...]:
                 one.is_draining,
                 one.silent_seconds,
                 one.held,
+                one.clock_offset_seconds,
+                tuple(one.keys),
             )
             for one in queries.workers()
         )

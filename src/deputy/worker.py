@@ -214,11 +214,14 @@ class Worker:
         services: WorkspaceServices,
         dispatch: Dispatch,
         labels: Sequence[str],
+        keys: Sequence[str] = (),
     ) -> None:
+        """`keys` are the names of its provider keys, which the others see."""
         self.journal = journal
         self.engine = engine
         self._services = services
         self.labels = tuple(labels)
+        self._keys = keys
         self._dispatch = dispatch
         self.slots = 0
         self.is_draining = False
@@ -242,7 +245,7 @@ class Worker:
 
     async def work(self, slots: int | None, stop: asyncio.Event, is_ready: Callable[[], None]) -> None:
         """Carry out runs until `stop` is set; then let steps end, and hand over what is left."""
-        self.slots = await self.journal.enter_worker(self.labels, slots, default=SLOTS)
+        self.slots = await self.journal.enter_worker(self.labels, slots, default=SLOTS, keys=self._keys)
         claims_end = asyncio.Event()
 
         def claiming() -> None:
@@ -276,7 +279,7 @@ class Worker:
                 self.takeovers += sum(await self.journal.sweep())
                 await self._services.tidy(self.engine.active_roots)
                 if not self.is_draining:
-                    await self.engine.adopt(lambda _: False)
+                    await self.engine.resume_troubled()
                     await self._dispatch.forget()
             except StorageError:
                 # The store may be back at the next sweep.
@@ -313,7 +316,7 @@ async def open_worker(options: DeputyOptions, labels: Sequence[str] = ()) -> Asy
             placing=journal,
         )
         async with engine:
-            yield Worker(journal, engine, services, dispatch, labels)
+            yield Worker(journal, engine, services, dispatch, labels, parts.catalog.keys_in(os.environ))
 
 
 @asynccontextmanager

@@ -11,18 +11,21 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from tests.support.real_workers import DEPUTY, WorkerCrew
+from tests.support.worker_network import WorkerNetwork, enter_namespaces, lacking
 
 from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.testing import ProviderServer
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -30,8 +33,15 @@ CHILDREN, TURNS, SLOTS = 40, 10, 24
 TURN_SECONDS = 0.5
 LOST_SECONDS, AWAY_SECONDS, WITHIN_SECONDS = 20.0, 6.0, 180.0
 """Longer than the 15 s after which a silent worker is lost; how long Postgres is away; the most time of a row."""
+LONG_SECONDS = 90.0
+"""Longer than the 60 s for which everything waits for Postgres."""
 CAP = 100
+SMALL = "16m"
+"""The disk of a worker that gets full."""
 TAKEN_OVER = "SELECT count(*) FROM events WHERE key LIKE 'adopted:%'"
+PLACED_AGAIN = "SELECT count(*) FROM leases JOIN runs USING (run) WHERE parent IS NOT NULL AND placed > 1"
+LIVE = "SELECT count(*) FROM runs WHERE is_live"
+COMPLETED = 'SELECT count(*) FROM runs WHERE parent IS NOT NULL AND instr(state, \'"status":"completed"\'::bytea)'
 LINE = "{:<9} {:>9} {:>6} {:>9} {:>11} {:>8}  {}"
 
 
@@ -53,28 +63,40 @@ class Trial:
     def __init__(self, crew: WorkerCrew, provider: ProviderServer, fault: str, seed: int) -> None:
         self.crew = crew
         self.fault = fault
-        self._provider = provider
+        self.provider = provider
+        self.client: subprocess.Popen[bytes] | None = None
+        self.network: WorkerNetwork | None = None
+        self.home = crew.folder / "small"
         self._random = random.Random(f"{seed} {fault}")
 
     def run(self) -> Row:
         """Start, do the fault at its moment, wait for the end, and count."""
         crew = self.crew
         crew.use_new_database()
-        self._provider.asked.clear()
-        for _ in range(2):
-            crew.start_worker(SLOTS)
+        self.provider.asked.clear()
+        crew.start_worker(SLOTS)
+        SECOND.get(self.fault, _usual)(self)
         began = time.monotonic()
         output = crew.folder / f"{self.fault}.json"
-        client = self._delegate(output)
-        deadline = began + WITHIN_SECONDS
+        client = self.client = self._delegate(output)
+        deadline = began + WITHIN_SECONDS + (LONG_SECONDS if self.fault == "pg-long" else 0)
         # After a seventh to a half of all calls.
         moment = self._random.randrange(CHILDREN * TURNS // 7, CHILDREN * TURNS // 2)
         if do := FAULTS[self.fault]:
-            _until(lambda: len(self._provider.asked) >= moment or client.poll() is not None, deadline)
+            _until(lambda: len(self.provider.asked) >= moment or client.poll() is not None, deadline)
             do(self)
-        is_over = _until(lambda: client.poll() is not None, deadline)
+        if self.fault in CLIENT_LOST:
+            is_over = _until(lambda: client.poll() is not None and not crew.count(LIVE), deadline)
+        else:
+            is_over = _until(lambda: client.poll() is not None, deadline)
         seconds = time.monotonic() - began
-        return self._judge(client.returncode, output.read_text() if is_over else "", seconds)
+        row = self._judge(client.returncode if is_over else None, output.read_text() if is_over else "", seconds)
+        if self.network is not None:
+            self.network.remove()
+        if self.fault == "disk":
+            crew.end_workers()
+            subprocess.run(["umount", "--lazy", str(self.home)], check=True)
+        return row
 
     def victim(self) -> subprocess.Popen[bytes]:
         """One of the two workers."""
@@ -91,22 +113,24 @@ class Trial:
     def _judge(self, code: int | None, result: str, seconds: float) -> Row:
         results = json.loads(result or "{}").get("results", [])
         completed = sum(one["outcome"] == "completed" for one in results)
-        calls = Counter((asked.opening, asked.answered) for asked in self._provider.asked)
+        if self.fault in CLIENT_LOST:
+            completed, code = self.crew.count(COMPLETED), None if code is None else 0
+        calls = Counter((asked.opening, asked.answered) for asked in self.provider.asked)
         repeated = sum(count - 1 for count in calls.values())
-        taken_over = self.crew.count(TAKEN_OVER)
-        total = len(self._provider.asked)
-        said = (self.crew.folder / f"{self.fault}.txt").read_text().strip().replace("\n", " ")[-200:]
+        taken_over = self.crew.count(PLACED_AGAIN if self.fault == "pg-long" else TAKEN_OVER)
+        total = len(self.provider.asked)
+        said = (self.crew.folder / f"{self.fault}.txt").read_text().strip().replace("\n", " ")
         problem = ""
         if code is None:
             problem = f"not over after {WITHIN_SECONDS:.0f} s"
         elif self.fault == "cap":
             problem = "" if total <= CAP else f"more than {CAP} calls"
         elif completed < CHILDREN:
-            problem = f"not all completed, exit code {code}: {said}"
+            problem = f"not all completed, exit code {code}: {said[-200:]}"
         elif repeated > (taken_over if self.fault in TAKING_OVER else 0):
             problem = "repeated more than it may"
         elif code:
-            problem = f"exit code {code}: {said}"
+            problem = f"exit code {code}: {said[-200:]}"
         return Row(self.fault, completed, total, repeated, taken_over, seconds, problem)
 
 
@@ -143,6 +167,61 @@ def _drain(trial: Trial) -> None:
     victim.wait()
 
 
+def _deploy(trial: Trial) -> None:
+    """Replace the workers one after another; the new one is ready before the old one leaves."""
+    for old in tuple(trial.crew.workers):
+        trial.crew.start_worker(SLOTS)
+        old.terminate()
+        old.wait()
+
+
+def _take_postgres_away_for_long(trial: Trial) -> None:
+    trial.crew.server.stop("immediate")
+    time.sleep(LONG_SECONDS)
+    trial.crew.server.start()
+
+
+def _kill_client(trial: Trial) -> None:
+    assert trial.client is not None
+    trial.client.kill()
+    trial.client.wait()
+
+
+def _cut(trial: Trial) -> None:
+    assert trial.network is not None
+    trial.network.cut()
+    time.sleep(LOST_SECONDS)
+    trial.network.heal()
+
+
+def _fill_disk(trial: Trial) -> None:
+    with suppress(OSError), (trial.home / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(65_536))
+
+
+def _usual(trial: Trial) -> subprocess.Popen[bytes]:
+    return trial.crew.start_worker(SLOTS)
+
+
+def _behind_links(trial: Trial) -> subprocess.Popen[bytes]:
+    """A worker that reaches the store and the provider over links of its own."""
+    crew, provider = trial.crew, trial.provider
+    address = urlsplit(provider.url)
+    assert address.port is not None
+    trial.network = network = WorkerNetwork(crew, address.port)
+    theirs = {name: value.replace("127.0.0.1", network.other) for name, value in provider.environ.items()}
+    store = f"postgres://postgres@{network.database}{urlsplit(crew.url).path}"
+    return crew.start_worker(SLOTS, within=network.command, **theirs, DEPUTY_STORE=store)
+
+
+def _on_small_disk(trial: Trial) -> subprocess.Popen[bytes]:
+    """A worker whose home is a disk of its own."""
+    trial.home.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "none", str(trial.home)], check=True)
+    return trial.crew.start_worker(SLOTS, DEPUTY_HOME=str(trial.home / "home"))
+
+
 def _kill_all(trial: Trial) -> None:
     trial.crew.end_workers()
     for _ in range(2):
@@ -157,11 +236,20 @@ FAULTS: dict[str, Callable[[Trial], None] | None] = {
     "pg-away": _take_postgres_away,
     "term": _drain,
     "all": _kill_all,
+    "client": _kill_client,
+    "deploy": _deploy,
+    "pg-long": _take_postgres_away_for_long,
+    "partition": _cut,
+    "disk": _fill_disk,
     "cap": None,
 }
 """`cap` is no fault: a budget of 100 requests, over two workers."""
-TAKING_OVER = ("kill", "stop", "all")
+SECOND: dict[str, Callable[[Trial], subprocess.Popen[bytes]]] = {"partition": _behind_links, "disk": _on_small_disk}
+"""How the second worker is started, where that matters."""
+TAKING_OVER = ("kill", "stop", "all", "partition", "pg-long")
 """A call may be repeated for each run taken over; under the other faults none."""
+CLIENT_LOST = ("client", "pg-long")
+"""The client has no result: the store is asked."""
 
 
 def _prompt(number: int) -> str:
@@ -202,6 +290,9 @@ def main() -> int:
     parser.add_argument("--fault", choices=["", *FAULTS], default="", help="all faults by default")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    chosen = [given.fault] if given.fault else [*FAULTS]
+    if any(fault in SECOND for fault in chosen) and not lacking():
+        enter_namespaces("tests.cluster.kill_campaign")
     print(f"{CHILDREN} subagents × {TURNS} turns on two workers, seed {given.seed}, load {os.getloadavg()[0]:.1f}")
     print(LINE.format("fault", "completed", "calls", "repeated", "taken over", "seconds", "verdict"), flush=True)
     missed = 0
@@ -211,7 +302,10 @@ def main() -> int:
     ):
         for number in range(CHILDREN):
             (crew.workspace / f"file_{number:03}.txt").write_text("a line\n" * 20)
-        for fault in [given.fault] if given.fault else FAULTS:
+        for fault in chosen:
+            if fault in SECOND and (why := lacking()):
+                print(LINE.format(fault, "", "", "", "", "", why), flush=True)
+                continue
             row = Trial(crew, provider, fault, given.seed).run()
             figures = (f"{row.completed}/{CHILDREN}", row.calls, row.repeated, row.taken_over, f"{row.seconds:.1f}")
             print(LINE.format(fault, *figures, row.problem or "ok"), flush=True)

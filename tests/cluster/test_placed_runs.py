@@ -160,14 +160,18 @@ def test_a_worker_that_was_stopped_for_too_long_writes_nothing_more(tmp_path: Pa
     async def go() -> list[str]:
         flow = family(frozen)
         async with host.start(flow, claims=False) as stopped, host.start(family(other), claims=False) as living:
+            # A stopped process claims nothing: it must not get the run that the sweep places again.
             async with host.claiming(stopped):
                 await stopped.submit(RUN, opened())
                 await frozen.reached.wait()
-                # A batch of its other runs may still be under way, and be a heartbeat.
-                await asyncio.to_thread(host.silence, host.journal(stopped).owner)
-                while await host.sweep(living) != (1, 0):
-                    await asyncio.to_thread(host.silence, host.journal(stopped).owner)
+            while not (await asyncio.to_thread(host.lease, RUN))["is_parked"]:
+                pass
+            # Taken now: it may notice soon after that it has lost its run.
             lease = held(stopped, CHILD)
+            # A batch may still be under way, and be a heartbeat.
+            await asyncio.to_thread(host.silence, host.journal(stopped).owner)
+            while await host.sweep(living) != (1, 0):
+                await asyncio.to_thread(host.silence, host.journal(stopped).owner)
             async with host.claiming(living):
                 assert await result_of(living) == "from the child"
             # Thawed: what it writes is refused.
@@ -379,6 +383,7 @@ class LeavingDispatch:
 
 
 @pytest.mark.rule("cluster.drain")
+@pytest.mark.rule("cluster.health")
 def test_a_worker_waits_for_its_steps_although_its_queue_does_not(tmp_path: Path) -> None:
     host, calls = ClusterHost(tmp_path), CallCounter()
 
@@ -391,13 +396,20 @@ def test_a_worker_waits_for_its_steps_although_its_queue_does_not(tmp_path: Path
         services = SimpleNamespace(tidy=lambda _: asyncio.sleep(0))
         async with host.start(flow, claims=False) as engine, asyncio.TaskGroup() as group:
             worker = Worker(host.journal(engine), engine, cast("Any", services), cast("Any", dispatch), ())
+            assert "starting" in str(worker.problem())
             working = group.create_task(worker.work(2, stop, is_ready.set))
             await is_ready.wait()
+            assert worker.problem() is None
+            journal: Any = host.journal(engine)
+            is_beating, journal.is_beating = journal.is_beating, lambda: False
+            assert "the store is away" in str(worker.problem())
+            journal.is_beating = is_beating
             await engine.submit(RUN, opened())
             group.create_task(engine.carry_out(RUN, 1))
             await calls.reached.wait()
             stop.set()
             await dispatch.has_stopped.wait()
+            assert "draining" in str(worker.problem())
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not working.done()

@@ -11,11 +11,11 @@ import pytest
 from tests.support.cluster import ClusterHost
 from tests.support.postgres import fresh_database
 
-from deputy.core.errors import StorageTooNew, WorkspaceError
+from deputy.core.errors import StorageBusy, StorageTooNew, WorkspaceError
 from deputy.core.events import Noted, RunOpened
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
-from deputy.journal.postgres import postgres_writer
+from deputy.journal.postgres import postgres_queries, postgres_writer
 from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 from deputy.testing.runtime_suite.case_helpers import RUN, CallCounter, completed, opened
@@ -87,6 +87,82 @@ def test_an_error_of_deputy_while_a_run_is_read_is_no_end_of_it(tmp_path: Path) 
     asyncio.run(go())
 
 
+class AwaySession(PostgresSession):
+    """A connection to a database that can be away."""
+
+    is_away = False
+
+    def __init__(self, *arguments: Any) -> None:
+        self._refuse()
+        super().__init__(*arguments)
+
+    def fetch(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        self._refuse()
+        return super().fetch(query, *values)
+
+    def run(self, script: str, seconds: float | None = None) -> None:
+        self._refuse()
+        super().run(script, seconds)
+
+    def _refuse(self) -> None:
+        if AwaySession.is_away:
+            raise ConnectionRefusedError("the database is away")
+
+
+@pytest.mark.rule("store.away")
+def test_a_run_whose_store_was_away_beyond_the_patience_stays_live_and_its_worker_continues_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_writer, "PostgresSession", AwaySession)
+    monkeypatch.setattr(postgres_queries, "PostgresSession", AwaySession)
+    calls = CallCounter()
+
+    async def flow(run: RunContext, start: Any) -> Outcome:
+        await run.step("work", calls.gated, "x")
+        return completed(run, "done")
+
+    async def go() -> None:
+        host = ClusterHost(tmp_path, patience_seconds=0.2)
+        async with host.start(flow, claims=False) as worker:
+            await worker.submit(RUN, opened())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(worker.carry_out(RUN, 1))
+                await calls.reached.wait()
+                monkeypatch.setattr(AwaySession, "is_away", True)
+                calls.gate.set()
+                with pytest.raises(StorageBusy, match="away"):
+                    await worker.result(RUN)
+            # The run has been stopped meanwhile.
+            monkeypatch.setattr(AwaySession, "is_away", False)
+            with host.read() as queries:
+                state = queries.state(RUN)
+            assert state is not None
+            assert state.is_live
+            assert await worker.resume_troubled() == [RUN]
+            assert (await asyncio.to_thread(host.lease, RUN))["is_placed"]
+            await worker.carry_out(RUN, 2)
+            assert (await worker.result(RUN)).summary == "done"
+        # The call whose result could not be recorded.
+        assert calls.made == ["x", "x"]
+
+    asyncio.run(go())
+
+
+@pytest.mark.rule("cluster.look")
+def test_a_worker_without_trouble_reads_no_runs_to_find_some(tmp_path: Path) -> None:
+    async def go() -> None:
+        host = ClusterHost(tmp_path)
+        async with host.start(unused, claims=False) as worker:
+            journal: Any = host.journal(worker)
+            journal.unfinished = unreadable
+            assert await worker.resume_troubled() == ()
+
+    async def unreadable(active: Any = ()) -> Any:
+        raise AssertionError("it read all runs")
+
+    asyncio.run(go())
+
+
 @pytest.mark.rule("cluster.look")
 def test_a_process_that_looks_for_late_runs_reads_only_states_that_changed(tmp_path: Path) -> None:
     async def go() -> None:
@@ -150,6 +226,25 @@ def test_workers_whose_clocks_differ_by_a_minute_agree_on_deadlines(
         times = asyncio.run(go(skew))
         assert max(times) - min(times) < 25
         assert times == sorted(times)
+
+
+@pytest.mark.rule("cluster.compare")
+def test_a_worker_tells_how_far_its_clock_is_off_also_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> list[float]:
+        host, found = ClusterHost(tmp_path), list[float]()
+        async with host.write() as journal:
+            for skew in (0.0, 30.0, -7200.0):
+                monkeypatch.setattr(time, "time", lambda skew=skew: TIME() + skew)
+                # Every heartbeat tells it, whichever way its batch is committed.
+                await journal.enter_worker((), None, default=8)
+                await journal.begin(f"sess_1_{len(found)}", RunOpened(lineage=Lineage.root(f"sess_1_{len(found)}")))
+                with host.read() as queries:
+                    found.append(queries.workers()[0].clock_offset_seconds)
+        return found
+
+    assert [round(seconds / 10) for seconds in asyncio.run(go())] == [0, 3, -720]
 
 
 @pytest.mark.rule("store.schema")

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -205,6 +206,28 @@ def test_a_worker_tells_its_health_and_its_metrics(house: WorkerHouse) -> None:
     asked = Request(f"{address[0]}/metrics", headers={"Host": "evil.example"})
     with pytest.raises(HTTPError, match="421"):
         urlopen(asked)
+
+
+@pytest.mark.rule("cluster.compare")
+def test_the_others_see_the_names_of_a_workers_keys_and_never_a_value(house: WorkerHouse) -> None:
+    assert "Start one: deputy worker" in house.run("doctor").stdout
+    house.worker(ANTHROPIC_API_KEY="canary-7-canary-7", ACME_API_KEY="canary-7-canary-7")
+    listed = house.run("workers", "--json")
+    (one,) = json.loads(listed.stdout)["workers"]
+    assert one["keys"] == ["ANTHROPIC_API_KEY"]
+    assert abs(one["clock_offset_seconds"]) < 5
+    checked = json.loads(house.run("doctor", "--json").stdout)
+    (check,) = (check for check in checked["checks"] if check["name"] == "workers")
+    assert (check["status"], check["advice"]) == ("ok", "")
+    assert f"version {version('deputy-agents')}, clock" in check["found"]
+    assert "keys ANTHROPIC_API_KEY" in check["found"]
+    # A key of this machine that the worker lacks.
+    lacking = " ".join(house.run("doctor", OPENAI_API_KEY="canary-8-canary-8").stdout.split())
+    assert "· workers" in lacking
+    assert "It lacks OPENAI_API_KEY" in lacking
+    with house.queries() as queries:
+        rows = str(queries._session.fetch("SELECT * FROM owners"))
+    assert "canary" not in listed.stdout + lacking + rows
 
 
 @pytest.mark.rule("cluster.health")

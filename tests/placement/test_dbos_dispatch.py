@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,8 +13,8 @@ from tests.support.postgres import administer, fresh_database, queue_database
 
 from deputy.core.errors import StorageBusy, StorageDenied, StorageError, StorageFailed, StorageTooOld
 from deputy.journal.postgres.postgres_store import PostgresStore
-from deputy.journal.postgres.store_address import StoreAddress
-from deputy.placement.dbos_dispatch import DbosDispatch, launch_error
+from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
+from deputy.placement.dbos_dispatch import DbosDispatch, launch_error, migrate
 
 
 def failure(url: str) -> StorageError:
@@ -29,6 +31,36 @@ def failure(url: str) -> StorageError:
     with pytest.raises(StorageError) as raised:
         asyncio.run(work())
     return raised.value
+
+
+@pytest.mark.rule("cluster.place")
+def test_a_placement_is_carried_out_and_its_row_is_deleted_when_it_is_over() -> None:
+    url = queue_database()
+    carried: list[tuple[str, int]] = []
+
+    async def carry_out(run: str, number: int) -> None:
+        carried.append((run, number))
+
+    def execute(query: str) -> list[tuple[Any, ...]]:
+        with closing(PostgresSession(StoreAddress(url))) as session:
+            return session.fetch(query)
+
+    async def work() -> None:
+        dispatch = DbosDispatch(url, "db/deputy", "me")
+        stop, ready = asyncio.Event(), asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(dispatch.work(carry_out, queues=["deputy"], slots=2, stop=stop, is_ready=ready.set))
+            await ready.wait()
+            for run in ("one", "two", "three"):
+                await asyncio.to_thread(execute, f"SELECT enqueue('{run}', 7, 'deputy')")
+            forgotten = 0
+            while forgotten < 3:
+                forgotten += await dispatch.forget()
+            stop.set()
+
+    asyncio.run(work())
+    assert sorted(carried) == [("one", 7), ("three", 7), ("two", 7)]
+    assert execute("SELECT count(*) FROM dbos.workflow_status") == [(0,)]
 
 
 @pytest.mark.rule("cluster.launch")
@@ -68,3 +100,23 @@ def test_an_unknown_error_is_named_by_its_type_and_its_text_is_not_shown() -> No
     denied = RuntimeError("postgres://me:secret@db")
     denied.__cause__ = psycopg.errors.InsufficientPrivilege("permission denied for schema dbos")
     assert "(permission denied for schema dbos)" in launch_error("db/deputy", denied).what
+
+
+@pytest.mark.rule("store.secret")
+def test_no_error_of_a_migration_contains_a_part_of_the_password() -> None:
+    url = fresh_database()
+    name = f"stranger_{StoreAddress(url).database}"
+    administer(f"CREATE ROLE {name} LOGIN PASSWORD 'canary7canary7'")
+    stranger = url.replace("postgres@", f"{name}:canary7canary7@")
+    for address, kind in (
+        (stranger, StorageFailed),
+        (stranger.replace(name, f"{name}_unknown"), StorageBusy),
+        ("postgres://me:canary7canary7@127.0.0.1:9/x", StorageBusy),
+        # Texts that the drivers quote as they are.
+        ("postgres://me:canary7canary7@127.0.0.1:canary7/x", StorageFailed),
+        ("postgres://me@127.0.0.1:9/x?password=canary7&canary7=1", StorageBusy),
+    ):
+        with pytest.raises(StorageError) as raised:
+            migrate(address, "db/deputy")
+        assert type(raised.value) is kind, (address, raised.value)
+        assert "canary7" not in f"{raised.value} {raised.value.what} {raised.value.remedy}"

@@ -33,13 +33,14 @@ _DONE = "UPDATE dbos.workflow_status SET status = 'SUCCESS' WHERE workflow_uuid 
 class ClusterHost:
     """Processes on one database: workers, and those that only submit."""
 
-    def __init__(self, folder: Path, suspend_seconds: float = 0.0, stale_seconds: float = 15.0) -> None:
+    def __init__(self, folder: Path, suspend_seconds: float = 0.0, stale_seconds: float = 15.0, **options: Any) -> None:
+        """`options` are those of the journals."""
         self.address = StoreAddress(emptied_queue_database())
         self.claims: list[tuple[str, str]] = []
         """Every claim: the owner of the worker, and `run/number`."""
         self._folder = folder
         self._suspend_seconds = suspend_seconds
-        self._stale_seconds = stale_seconds
+        self._options: dict[str, Any] = {"settings": _QUICK, "stale_seconds": stale_seconds, **options}
         self._journals: dict[int, PostgresJournal] = {}
 
     @asynccontextmanager
@@ -96,9 +97,7 @@ class ClusterHost:
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[PostgresJournal]:
         """The journal of another process."""
-        journal = await asyncio.to_thread(
-            PostgresJournal, self.address, self._folder, settings=_QUICK, stale_seconds=self._stale_seconds
-        )
+        journal = await asyncio.to_thread(PostgresJournal, self.address, self._folder, **self._options)
         async with journal:
             yield journal
 

@@ -25,6 +25,8 @@ _TEMPLATE = "deputy_template"
 _QUEUES = "deputy_queues"
 _LOCK = 0x71756575
 _LOOK_SECONDS = 0.5
+# The processes of one session are forked from the one that imported this.
+_SESSION = os.getpid()
 _WATCHERS: list[subprocess.Popen[bytes]] = []
 _TABLES = (
     *("events", "runs", "leases", "owners", "inbox", "progress", "pins", "rate_limits", "errors", "nested"),
@@ -127,9 +129,7 @@ def _administer(server: str, statement: str) -> None:
 @cache
 def _server() -> str:
     """The address of the server: `DEPUTY_TEST_POSTGRES`, or one that this session starts."""
-    # All processes of one session of xdist have the same id; a lone process has its own.
-    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
-    place = Path(tempfile.gettempdir()) / f"deputy-pg-{session}"
+    place = Path(tempfile.gettempdir()) / f"deputy-pg-{_SESSION}"
     place.mkdir(exist_ok=True, mode=0o755)
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -18,7 +18,7 @@ from deputy.placement import dbos_dispatch
 from deputy.testing.postgres_server import OwnServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 DEPUTY = (sys.executable, "-m", "deputy")
 KEPT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH")
@@ -73,9 +73,10 @@ class WorkerCrew:
         dbos_dispatch.migrate(self.url, StoreAddress(self.url).location)
         self.environ |= {"DEPUTY_STORE": self.url, "DEPUTY_DISPATCH": "dbos"}
 
-    def start_worker(self, slots: int) -> subprocess.Popen[bytes]:
-        """A worker that is ready."""
-        process = self.start(*DEPUTY, "worker", "--concurrency", str(slots), stderr=subprocess.PIPE)
+    def start_worker(self, slots: int, *, within: Sequence[str] = (), **environ: str) -> subprocess.Popen[bytes]:
+        """A worker that is ready; `within` is a command that starts it."""
+        command = (*within, *DEPUTY, "worker", "--concurrency", str(slots))
+        process = self.start(*command, stderr=subprocess.PIPE, env={**self.environ, **environ})
         assert process.stderr is not None
         line = process.stderr.readline().decode()
         if "worker ready" not in line:
@@ -85,10 +86,9 @@ class WorkerCrew:
 
     def start(self, *command: str, **streams: Any) -> subprocess.Popen[bytes]:
         """A process in the workspace; Ctrl-C does not reach it, because this crew ends it."""
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **streams}
-        process: Any = subprocess.Popen(
-            command, cwd=self.workspace, env=self.environ, start_new_session=True, **streams
-        )
+        nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        options: Any = {"env": self.environ, **nothing, **streams}
+        process: Any = subprocess.Popen(command, cwd=self.workspace, start_new_session=True, **options)
         self._stack.callback(end, process)
         return process
 

@@ -15,9 +15,10 @@ from deputy.core.snapshot import Snapshot
 from deputy.engine.ports import Worktree, WorktreeChanges
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.transcript import safe_id
+from deputy.tools.git import Git, GitFailed
 from deputy.tools.placed_worktrees import PlacedWorktrees
 
-ONLY_HERE = f"only on {os.uname().nodename}: they were too large"
+ONLY_HERE = f"only on {os.uname().nodename}, and could not be stored: .* raise `max_bytes`"
 
 
 async def changed(machine: Machine, snapshot: Snapshot, files: dict[str, str]) -> Worktree:
@@ -257,6 +258,41 @@ def test_work_that_is_too_large_to_be_stored_goes_on_here_and_only_here(
     assert "its files could not be stored for other machines" in done.warning
     submitter.bring(done.branch, snapshot, repository)
     assert git(repository, "show", f"{done.branch}:big.txt") == "x" * 20_000
+
+
+@pytest.mark.rule("workspace.moves")
+def test_work_that_was_not_stored_because_of_a_full_disk_is_not_continued_elsewhere(
+    submitter: Machine, worker: Machine, other: Machine, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    snapshot, real = submitter.send(repository), Git.run
+
+    def full(self: Git, *arguments: str, **more: Any) -> str:
+        if "commit-tree" in arguments:
+            raise GitFailed(128, "fatal: unable to write file: No space left on device")
+        return real(self, *arguments, **more)
+
+    async def work() -> WorktreeChanges:
+        worktrees, place = await worker.opened(snapshot)
+        write(Path(place.root), {"a.txt": "first\n"})
+        await worktrees.changed(place.root)
+        with monkeypatch.context() as patched:
+            patched.setattr(Git, "run", full)
+            write(Path(place.root), {"a.txt": "second\n"})
+            await worktrees.changed(place.root)
+        full_disk = f"only on {os.uname().nodename}, and could not be stored: .*disk of .* is full. Free some space"
+        with pytest.raises(WorkspaceError, match=full_disk):
+            await restored(other, snapshot, place)
+        # With space again, it can move.
+        await worktrees.changed(place.root)
+        _, moved = await restored(other, snapshot, place)
+        assert (Path(moved.root) / "a.txt").read_text() == "second\n"
+        with monkeypatch.context() as patched:
+            patched.setattr(Git, "run", full)
+            write(Path(place.root), {"a.txt": "third\n"})
+            await worktrees.changed(place.root)
+        return await worktrees.close(place, "scribe: Did it.")
+
+    assert "its files could not be stored for other machines" in asyncio.run(work()).warning
 
 
 @pytest.mark.rule("workspace.moves")

@@ -8,7 +8,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
 
 from deputy.core.errors import StorageDenied, StorageFailed, StorageFull
 
@@ -25,7 +27,7 @@ _ROOM = 32_768
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class Disk(NamedTuple):
+class Disk(Struct, frozen=True, gc=False):
     """Conditions of a disk that prevent writing whatever the permissions are."""
 
     is_full: bool = False

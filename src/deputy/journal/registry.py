@@ -93,14 +93,15 @@ def out_of_time(queries: Queries, now: float) -> ExpiredRuns:
     """The live runs past their deadline, and those whose approval was not answered in time."""
     live = queries.live()
     # A run may be late and not yet overdue: it has some seconds to end by itself.
-    soon = min((at for state in live for at in _due_times(state)), default=inf)
+    soon = min((at for state in live for at in due_times(state)), default=inf)
     if soon > now:
         return ExpiredRuns([], [], max(soon - now, GRACE_SECONDS))
     found = statuses(queries, live)
     return ExpiredRuns(overdue(found, now), unanswered(found, now), max(soon - now, GRACE_SECONDS))
 
 
-def _due_times(state: State) -> Iterator[float]:
+def due_times(state: State) -> Iterator[float]:
+    """When a live run is out of time, and when an approval of it is refused, by the journal's clock."""
     if state.lineage is not None and state.lineage.deadline is not None and state.status != "waiting":
         yield state.lineage.deadline
     if state.answer_by is not None:

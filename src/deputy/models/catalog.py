@@ -133,6 +133,11 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The providers that the user added."""
         return [name for name in self.providers if name not in built_in()["providers"]]
 
+    def keys_in(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The names of the providers' keys that an environment has."""
+        names = {name for provider in self.providers.values() for name in provider.keys}
+        return tuple(sorted(name for name in names if environ.get(name, "").strip()))
+
     def resolve(self, name: str, today: str = "") -> ResolvedName:
         """Resolve an alias, `provider:model`, or a bare model name that a provider lists.
 

@@ -26,7 +26,8 @@ NAME = "deputy_run"
 """The name of the workflow, as `enqueue` in the tables of the journal has it."""
 VERSION = "deputy"
 """The version of the application: always the same, because the journal decides what a worker may read."""
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
+"""Each look at a queue costs an idle worker some milliseconds of CPU."""
 _CONNECTIONS = 4
 _FORGET = 500
 _OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
@@ -36,7 +37,9 @@ _MIGRATE = "Run `DEPUTY_DISPATCH=dbos deputy store migrate`."
 _GRANT = (
     "Let an administrator run `deputy store roles | psql …` again, after `DEPUTY_DISPATCH=dbos deputy store migrate`."
 )
-_REACH = "Check that the server runs, can be reached and knows the user, then start the worker again."
+_REACH = "Check that the server runs, can be reached and knows the user, then try again."
+_NOT_CONNECTED = "OperationalError"
+"""The type of the driver's error when it could not connect."""
 _logger = logging.getLogger("deputy.worker")
 
 
@@ -58,8 +61,10 @@ def migrate(url: str, location: str) -> None:
     except UsageError:
         raise
     except Exception as error:
-        # DBOS raises errors of three libraries. Their text may quote the address.
-        why = " ".join(str(getattr(error, "orig", "") or type(error).__name__).split())
+        # DBOS raises errors of three libraries.
+        code, why = _code_and_text(error)
+        if code[:2] in ("08", "28", "53", "57") or why == _NOT_CONNECTED:
+            raise launch_error(location, error) from error
         raise StorageFailed(
             location, f"the tables of the queues cannot be made ({why})", "Use a role that may create a schema."
         ) from error
@@ -129,6 +134,8 @@ class DbosDispatch:
             "sys_db_pool_size": _CONNECTIONS,
             "run_migrations": False,
             "log_level": "CRITICAL",
+            # Of messages that Deputy does not send.
+            "notification_coalesce_sec": 1.0,
         }
         dbos(config=config)
         dbos.workflow(name=NAME)(carry)
@@ -156,12 +163,7 @@ class DbosDispatch:
 
 def launch_error(location: str, error: BaseException) -> StorageError:
     """Why the queues cannot be used: the database is away, a right is missing, or the tables are."""
-    origin = error
-    while not getattr(origin, "sqlstate", None) and (below := _below(origin)) is not None:
-        origin = below
-    code: str = getattr(origin, "sqlstate", None) or ""
-    # Only the server's own words are quoted: other texts may contain the address.
-    why = " ".join(str(origin).split("\n")[0].split()) if code else type(origin).__name__
+    code, why = _code_and_text(error)
     match code[:2]:
         case "28":
             return StorageDenied(location, f"the server refused the user or the password ({why})")
@@ -171,13 +173,21 @@ def launch_error(location: str, error: BaseException) -> StorageError:
             return StorageTooOld(location, "the tables of its queues are missing or old", _MIGRATE)
         case "08" | "57" | "53":
             return StorageBusy(location, f"cannot reach it ({why})", _REACH)
-        case "" if why == "OperationalError":
-            # The driver could not connect.
+        case "" if why == _NOT_CONNECTED:
             return StorageBusy(location, f"cannot reach it, or it refused the user ({why})", _REACH)
         case "" if why == "DBOSInitializationError":
             return StorageTooOld(location, "the tables of its queues are missing or old", _MIGRATE)
         case _:
             return StorageFailed(location, f"its queues cannot be used ({why})", "Check the database and its log.")
+
+
+def _code_and_text(error: BaseException) -> tuple[str, str]:
+    """The code of an error of the server and its text, or the type of any other: its text may quote the address."""
+    origin = error
+    while not getattr(origin, "sqlstate", None) and (below := _below(origin)) is not None:
+        origin = below
+    code: str = getattr(origin, "sqlstate", None) or ""
+    return code, " ".join(str(origin).split("\n")[0].split()) if code else type(origin).__name__
 
 
 def _below(error: BaseException) -> BaseException | None:

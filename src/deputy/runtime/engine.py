@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.25
 MONITOR_SECONDS = 5.0
 """The interval of checks for runs of other processes."""
+_MONITOR_PAUSES, _MONITOR_MOST_SECONDS = 50, 30.0
+"""How many times longer than such a check the pause after it is at least, and the longest such pause."""
 _KEY_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -255,6 +257,10 @@ class LocalEngine(Generic[L]):
         tops = [run for run, state in left.items() if state.parent not in left and (run in troubled or wants(state))]
         return [run for run in (*tops, *(troubled - left.keys())) if await self._supervisor.ensure_running(run)]
 
+    async def resume_troubled(self) -> Sequence[str]:
+        """Resume the runs of this process that an error of the store stopped; returns the resumed ids."""
+        return await self.adopt(lambda _: False) if self._supervisor.endings.troubled else ()
+
     async def expire_others(self) -> Sequence[str]:
         """End overdue runs of any process, and resume what our runs wait for; returns the ended ids.
 
@@ -284,7 +290,7 @@ class LocalEngine(Generic[L]):
         await self._supervisor.ensure_running(state.run)
 
     async def _watch(self) -> None:
-        seen, looked_at = -1, float("-inf")
+        seen, look_at = -1, float("-inf")
         clock = asyncio.get_running_loop().time
         # A cancellation can be lost when another error occurs at the same moment; `is_leaving` cannot.
         while not self._supervisor.is_leaving:
@@ -295,9 +301,11 @@ class LocalEngine(Generic[L]):
                     await self._supervisor.poll(wake=self._is_serving)
                     seen = changes
                 await self._supervisor.stopping.stop_late()
-                if clock() - looked_at >= MONITOR_SECONDS:
-                    looked_at = clock()
+                if (began := clock()) >= look_at:
+                    look_at = began + MONITOR_SECONDS
                     await self.expire_others()
                     if self._adopts is not None:
                         await self.adopt(self._adopts)
+                    # With very many runs it looks less often: it must stay a small part of the work.
+                    look_at = max(look_at, clock() + min(_MONITOR_MOST_SECONDS, _MONITOR_PAUSES * (clock() - began)))
             await asyncio.sleep(LOOK_SECONDS)

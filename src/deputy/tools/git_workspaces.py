@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from msgspec import structs
 
@@ -19,7 +20,7 @@ from deputy.engine.ports.workspaces import Bundle, SentSnapshot
 from deputy.processes.child_process import interruptible
 from deputy.tools.branch_return import attach
 from deputy.tools.folder_locks import folders_in, marker, remove_unused, shared_lock
-from deputy.tools.git import Git, GitFailed
+from deputy.tools.git import Git, GitFailed, GitStopped
 from deputy.tools.git_mirror import MOST_LINKS, NO_SETTINGS, GitMirror, check_id, explained, is_commit, locked
 from deputy.tools.git_snapshot import (
     MAX_BYTES,
@@ -46,6 +47,8 @@ _CHECKPOINTS = 16
 _PATCH_BYTES = 64 * 1024 * 1024
 _DAY_SECONDS = 86_400.0
 """A chain of checkpoints is not longer."""
+_WHY = 2000
+"""The most characters of the reason why files were not stored."""
 _OPENING, _SENDING = "The workspace was not opened", "The workspace was not sent"
 _BRINGING = "The branch was not fetched"
 
@@ -120,9 +123,9 @@ class GitWorkspaces:
             raise _only_there(found)
         return None if found is None else Snapshot(repository=found.repository, commit=found.tip)
 
-    async def checkpoint(self, run: str, place: Worktree) -> None:
+    async def checkpoint(self, run: str, place: Worktree, repository: str) -> None:
         """Store the files of a worktree as they are, so that another machine can go on with them."""
-        await interruptible(partial(self.checkpoint_now, run, place))
+        await interruptible(partial(self.checkpoint_now, run, place, repository))
 
     async def resume_branch(self, branch: str) -> str:
         """Make the stored branch of a run a branch of the mirror; returns the checkpoint above it, if there is one."""
@@ -226,54 +229,66 @@ class GitWorkspaces:
                     mirror.put(bundles, path.name, tip, None, place.branch)
                 bundles.use(run, path.name, tip)
 
-    def checkpoint_now(self, run: str, place: Worktree, stop: StopSignal) -> None:
-        """Store the files of a worktree as they are."""
-        with explained("The work so far was not stored", self._home):
-            path = self._mirror_of(place.folder, stop)
-            if path is None:
-                return
-            git = Git(place.folder, self._environ, stop, variables=NO_SETTINGS).hardened()
-            asked = ("--git-path", "index", "--git-path", "objects", "--show-object-format", "HEAD")
-            index, objects, object_format, head = git.run("rev-parse", "--path-format=absolute", *asked).splitlines()
-            source = SourceRepository(
-                id=path.name,
-                top=place.folder,
-                folder="",
-                head=head,
-                objects=objects,
-                index=index,
-                object_format=object_format,
-            )
-            with locked(path), self._store.bundles() as bundles:
-                mirror = GitMirror(path, self._environ, stop)
-                last = bundles.of_branch(f"{place.branch}{_CHECKPOINT}")
-                try:
-                    tree = take_tree(source, path, self._environ, stop, max_bytes=self._max_bytes).tree
-                except WorkspaceError:
-                    self._miss(bundles, run, path.name, place.branch, head)
-                    raise
-                missed = last.tip if last is not None and last.only_on else ""
-                last = last if last is not None and mirror.has(last.tip) else None
-                # What says that files are only here must not stay the newest.
-                if not missed and mirror.tree_of(head if last is None or last.head != head else last.tip) == tree:
-                    return
-                base = bundles.find(path.name, place.base)
-                if last is None or base is None or last.links - base.links >= _CHECKPOINTS:
-                    below, parents = base, (head,)
-                else:
-                    below, parents = last, (last.tip, head)
-                tip = commit_tree(mirror.git, tree, *parents)
-                name = f"{place.branch}{_CHECKPOINT}"
-                if below is None or mirror.put(bundles, path.name, tip, below, name, head) is None:
-                    mirror.put(bundles, path.name, tip, None, name, head)
-                bundles.use(run, path.name, tip, missed if last is None or last.tip == tip else last.tip)
+    def checkpoint_now(self, run: str, place: Worktree, repository: str, stop: StopSignal) -> None:
+        """Store the files of a worktree as they are, or note that they are only on this machine."""
+        try:
+            with explained("The work so far was not stored", self._home):
+                self._checkpoint(run, place, stop)
+        except WorkspaceError as error:
+            # The tool whose end is stopped is not recorded, so that it is repeated with the older files.
+            if not isinstance(error.__cause__, GitStopped):
+                self._miss(run, place, repository, str(error)[:_WHY], stop)
+            raise
 
-    def _miss(self, bundles: Bundles, run: str, repository: str, branch: str, head: str) -> None:
+    def _checkpoint(self, run: str, place: Worktree, stop: StopSignal) -> None:
+        path = self._mirror_of(place.folder, stop)
+        if path is None:
+            return
+        git = Git(place.folder, self._environ, stop, variables=NO_SETTINGS).hardened()
+        asked = ("--git-path", "index", "--git-path", "objects", "--show-object-format", "HEAD")
+        index, objects, object_format, head = git.run("rev-parse", "--path-format=absolute", *asked).splitlines()
+        source = SourceRepository(
+            id=path.name,
+            top=place.folder,
+            folder="",
+            head=head,
+            objects=objects,
+            index=index,
+            object_format=object_format,
+        )
+        name = f"{place.branch}{_CHECKPOINT}"
+        with locked(path), self._store.bundles() as bundles:
+            mirror = GitMirror(path, self._environ, stop)
+            last = bundles.of_branch(name)
+            tree = take_tree(source, path, self._environ, stop, max_bytes=self._max_bytes).tree
+            missed = last.tip if last is not None and last.only_on else ""
+            last = last if last is not None and mirror.has(last.tip) else None
+            # What says that files are only here must not stay the newest.
+            if not missed and mirror.tree_of(head if last is None or last.head != head else last.tip) == tree:
+                return
+            base = bundles.find(path.name, place.base)
+            if last is None or base is None or last.links - base.links >= _CHECKPOINTS:
+                below, parents = base, (head,)
+            else:
+                below, parents = last, (last.tip, head)
+            tip = commit_tree(mirror.git, tree, *parents)
+            if below is None or mirror.put(bundles, path.name, tip, below, name, head) is None:
+                mirror.put(bundles, path.name, tip, None, name, head)
+            bundles.use(run, path.name, tip, missed if last is None or last.tip == tip else last.tip)
+
+    def _miss(self, run: str, place: Worktree, repository: str, why: str, stop: StopSignal) -> None:
         """Note that files of a run are only on this machine, so that no other continues with older ones."""
-        name, host = f"{branch}{_CHECKPOINT}", os.uname().nodename
-        tip = f"{name}@{host}@{head}"
-        bundles.put(Bundle(repository=repository, tip=tip, branch=name, head=head, only_on=host), ())
-        bundles.use(run, repository, tip)
+        # An error may name a file whose name is not UTF-8.
+        why = why.encode(errors="replace").decode()
+        head = ""
+        with suppress(GitFailed, OSError):
+            head = Git(place.folder, self._environ, stop).run("rev-parse", "HEAD").strip()
+        name, host = f"{place.branch}{_CHECKPOINT}", os.uname().nodename
+        tip = f"{name}@{host}@{head}@{crc32(why.encode())}"
+        with self._store.bundles() as bundles:
+            missed = Bundle(repository=repository, tip=tip, branch=name, head=head, only_on=host, why=why)
+            bundles.put(missed, ())
+            bundles.use(run, repository, tip)
 
     def resume_now(self, branch: str, stop: StopSignal) -> str:
         """Fetch what is stored of a branch into its mirror."""
@@ -429,9 +444,10 @@ def _named(bundles: Bundles, branch: str) -> Bundle | None:
 
 
 def _only_there(missed: Bundle) -> WorkspaceError:
+    why = missed.why.rstrip(".")
     return WorkspaceError(
-        f"The changed files of the run are only on {missed.only_on}: they were too large for the store",
-        "Begin the work anew with a larger `[workspace] max_bytes` on the workers.",
+        f"The changed files of the run are only on {missed.only_on}, and could not be stored: {why}",
+        f"Solve the problem on {missed.only_on}.",
     )
 
 

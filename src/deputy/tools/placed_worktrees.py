@@ -193,7 +193,7 @@ class PlacedWorktrees(GitWorktrees):
         until = now() + _STORE_SECONDS
         while True:
             try:
-                return await self._workspaces.checkpoint(run, place)
+                return await self._workspaces.checkpoint(run, place, self._snapshot.repository)
             except StorageBusy:
                 if now() >= until:
                     raise

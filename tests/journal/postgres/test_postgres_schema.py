@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from tests.support.postgres import empty_database, fresh_database
 
-from deputy.core.errors import StorageDenied, StorageTooNew, StorageTooOld, UsageError
+from deputy.core.errors import StorageDenied, StorageFull, StorageTooNew, StorageTooOld, UsageError
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
 
@@ -76,6 +76,13 @@ def test_a_wrong_password_is_an_error_that_names_it() -> None:
     assert isinstance(error, StorageDenied)
     assert "the server refused the user or the password" in str(error)
     assert "wrong-horse" not in str(error)
+
+
+@pytest.mark.rule("store.schema")
+def test_a_full_disk_of_the_database_is_an_error_that_says_what_to_do() -> None:
+    error = storage_error(StoreAddress("postgres://me@db/x"), driver().DiskFullError("could not extend file"))
+    assert isinstance(error, StorageFull)
+    assert "Free some space on the disk of the database" in str(error)
 
 
 @pytest.mark.rule("store.secret")

@@ -283,7 +283,7 @@ def test_the_first_batch_of_a_process_waits_for_an_earlier_try_that_is_still_und
         lock = "SELECT lock_batch('me', 1, '{}')"
         first.run("BEGIN")
         assert first.fetch(lock) == [(False,)]
-        first.fetch("SELECT beat('me', 1, 'host', '1')")
+        first.fetch("SELECT beat('me', 1, 'host', '1', 0)")
         answers: list[Any] = []
         again = threading.Thread(target=lambda: answers.extend(second.fetch(lock)))
         again.start()

@@ -191,13 +191,44 @@ def test_a_submitter_places_only_new_runs(host: ClusterHost, submitter: Postgres
 
 @pytest.mark.rule("store.roles")
 @pytest.mark.parametrize("role", ["answerer", "submitter", "worker"])
+def test_a_parked_run_is_woken_only_by_a_message_or_the_end_of_its_child(host: ClusterHost, role: str) -> None:
+    parked = (
+        "UPDATE leases SET owner = NULL, is_placed = false, is_parked = true, awaits = $2, queue = 'deputy'"
+        " WHERE run = $1"
+    )
+    live = "sess_9_child"
+    host.execute(
+        "INSERT INTO runs SELECT $1, run, root, true, false, 1, NULL, state, sum FROM runs WHERE run = $2",
+        live,
+        WAITING,
+    )
+    host.execute(parked, WAITING, [live])
+
+    def is_woken() -> bool:
+        return host.lease(WAITING)["is_placed"]
+
+    with closing(login(host, role)) as session:
+        session.fetch("SELECT announce(ARRAY[$1, $2], ARRAY[$1])", WAITING, live)
+        session.fetch("SELECT announce(ARRAY[$2], ARRAY[$1])", WAITING, ENDED)
+        assert not is_woken()
+        host.execute("UPDATE runs SET is_live = false WHERE run = $1", live)
+        session.fetch("SELECT announce(ARRAY[$2], ARRAY[$1])", WAITING, live)
+        assert is_woken()
+        host.execute(parked, WAITING, [])
+        session.fetch("INSERT INTO inbox (run, topic, key, body, sum) VALUES ($1, 'cancel', 'c', '', '')", WAITING)
+        session.fetch("SELECT announce(ARRAY[$1], '{}')", WAITING)
+        assert is_woken()
+
+
+@pytest.mark.rule("store.roles")
+@pytest.mark.parametrize("role", ["answerer", "submitter", "worker"])
 def test_a_login_cannot_act_for_the_process_of_another(host: ClusterHost, role: str) -> None:
     with closing(login(host, "worker", "first")) as first, closing(login(host, role, "second")) as second:
         first.fetch("SELECT lock_batch('one', 1, '{}')")
-        first.fetch("SELECT beat('one', 1, 'host', '1')")
-        refused(second, "SELECT beat('one', 2, 'host', '1')")
+        first.fetch("SELECT beat('one', 1, 'host', '1', 0)")
+        refused(second, "SELECT beat('one', 2, 'host', '1', 0)")
         refused(second, "SELECT lock_batch('one', 2, '{}')")
-        second.fetch("SELECT beat('two', 1, 'host', '1')")
+        second.fetch("SELECT beat('two', 1, 'host', '1', 0)")
         if role == "worker":
             assert second.fetch("UPDATE owners SET draining = true WHERE owner = 'one' RETURNING 1") == []
             assert second.fetch("DELETE FROM owners WHERE owner = 'one' RETURNING 1") == []

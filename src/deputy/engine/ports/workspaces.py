@@ -45,7 +45,9 @@ class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
     head: str = ""
     """Of a checkpoint: the commit that was checked out."""
     only_on: str = ""
-    """Of a checkpoint that is too large to be stored: the machine that has the files."""
+    """Of a checkpoint that could not be stored: the machine that has the files."""
+    why: str = ""
+    """The reason for that, and what to do."""
 
 
 class Bundles(Protocol):
@@ -120,7 +122,7 @@ class Workspaces(Protocol):
         """Store the branch of a worktree that was made from a checkout."""
         ...
 
-    async def checkpoint(self, run: str, place: Worktree) -> None:
+    async def checkpoint(self, run: str, place: Worktree, repository: str) -> None:
         """Store the files of a worktree as they are, so that another machine can go on with them."""
         ...
 

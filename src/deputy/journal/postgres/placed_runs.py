@@ -23,7 +23,7 @@ _LOSE = "UPDATE leases SET lost_owner = owner WHERE run = ? AND owner != ?"
 _PARK = "UPDATE leases SET owner = NULL, is_parked = true, awaits = ? WHERE run = ?"
 _HAS_MESSAGE = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND topic = ANY (?)"
 _HAS_ENDED = "SELECT 1 FROM runs WHERE run = ANY (?) AND NOT is_live"
-_ENTER = "UPDATE owners SET labels = ?, slots = ?, draining = false WHERE owner = ?"
+_ENTER = "UPDATE owners SET labels = ?, slots = ?, keys = ?, draining = false WHERE owner = ?"
 _OTHERS = (
     "SELECT slots, host FROM owners WHERE owner != ? AND slots > 0 AND NOT draining"
     " AND beat >= clock_timestamp() - ?::float8 * interval '1 s'"
@@ -95,7 +95,9 @@ def sweep(tx: Transaction, stale_seconds: float) -> tuple[int, int]:
     return tuple(tx.tables.execute("SELECT taken, claimed FROM sweep(?)", (stale_seconds,)).fetchone())
 
 
-def enter_worker(tx: Transaction, labels: Sequence[str], slots: int | None, default: int, stale_seconds: float) -> int:
+def enter_worker(
+    tx: Transaction, labels: Sequence[str], slots: int | None, default: int, stale_seconds: float, keys: Sequence[str]
+) -> int:
     """Write what this worker tells the others; its row exists, because its heartbeat comes first."""
     tx.tables.serialize("workers")
     others = tx.tables.execute(_OTHERS, (tx.owner, stale_seconds, list(labels), list(labels))).fetchall()
@@ -107,7 +109,7 @@ def enter_worker(tx: Transaction, labels: Sequence[str], slots: int | None, defa
                 f"a worker on {host} serves the same runs with {other}; give {other}, or stop the other workers first",
             )
     chosen = slots or next((other for other, _ in others), default)
-    tx.tables.execute(_ENTER, (list(labels), chosen, tx.owner))
+    tx.tables.execute(_ENTER, (list(labels), chosen, list(keys), tx.owner))
     return chosen
 
 

@@ -130,13 +130,17 @@ class PostgresJournal(SqlJournal):
             return (0, 0)
         return await self.transact(lambda tx: placed_runs.sweep(tx, self._stale_seconds))
 
-    async def enter_worker(self, labels: Sequence[str], slots: int | None, *, default: int) -> int:
+    async def enter_worker(
+        self, labels: Sequence[str], slots: int | None, *, default: int, keys: Sequence[str] = ()
+    ) -> int:
         """Tell the others about this worker, which sends heartbeats from now on; returns its number of slots.
 
-        All workers of a label have the same number; another one is refused.
+        All workers of a label have the same number; another one is refused. `keys` are the names of its provider keys.
         """
         self._beat_always()
-        return await self.transact(lambda tx: placed_runs.enter_worker(tx, labels, slots, default, self._stale_seconds))
+        return await self.transact(
+            lambda tx: placed_runs.enter_worker(tx, labels, slots, default, self._stale_seconds, keys)
+        )
 
     async def leave_workers(self) -> None:
         """Tell the others that this worker takes no further runs."""

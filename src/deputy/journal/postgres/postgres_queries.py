@@ -28,7 +28,7 @@ _HOLDERS = (
 )
 _WORKERS = (
     "SELECT owner, host, version, labels, slots, draining, extract(epoch FROM clock_timestamp() - beat)::float8,"
-    " (SELECT count(*) FROM leases l WHERE l.owner = owners.owner) FROM owners"
+    " (SELECT count(*) FROM leases l WHERE l.owner = owners.owner), clock_offset, keys FROM owners"
     " WHERE slots > 0 AND beat >= clock_timestamp() - ?::float8 * interval '1 s' ORDER BY host, owner"
 )
 _ENDED_OWNERS = (
@@ -59,6 +59,10 @@ class WorkerRow(NamedTuple):
     silent_seconds: float
     held: int
     """How many runs it holds."""
+    clock_offset_seconds: float
+    """How far the clock of its machine is ahead of the database's."""
+    keys: list[str]
+    """The names of its provider keys."""
 
 
 class PostgresQueries(SqlQueries):

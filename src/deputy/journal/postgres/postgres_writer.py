@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _CLOSING_SECONDS = 10.0
 """How long a process that ends waits for a database that is away."""
-_WIDTH = 7 + sum(COLUMNS.values()) + 2
+_WIDTH = 8 + sum(COLUMNS.values()) + 2
 _COMMIT = f"SELECT * FROM commit_batch({', '.join(f'${at}' for at in range(1, _WIDTH + 1))})"  # noqa: S608
 _DONE, _DONE_BEFORE = 1, 2
 
@@ -243,7 +243,7 @@ class PostgresWriter(GroupWriter):
         named = [list(tx.named), list(tx.named.values()), sorted(recorder.free - tx.released)]
         sent.append((tx, results))
         told = [sorted(tx.notices), sorted(tx.callers)]
-        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, *named, *arrays, *told)[0]
+        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, time.time(), *named, *arrays, *told)[0]
         status, accounts, held, limited = row
         if status == _DONE_BEFORE:
             # The transaction that was sent first is the one that happened.
@@ -272,7 +272,7 @@ class PostgresWriter(GroupWriter):
             sent.clear()
             if trees := sorted({tree for work in batch for tree in work.trees}):
                 session.fetch("SELECT lock_budgets($1)", trees)
-            session.fetch("SELECT beat($1, $2, $3, $4)", self.owner, self._number, *self._me)
+            session.fetch("SELECT beat($1, $2, $3, $4, $5)", self.owner, self._number, *self._me, time.time())
             tables = PostgresTables(session, self._stale_seconds)
             tx = Transaction(tables, self.location, self.owner, is_hopeful=is_hopeful)
             results = [attempt(work, tx) for work in batch]

@@ -76,10 +76,11 @@ CREATE TRIGGER runs_checked BEFORE INSERT OR UPDATE ON runs FOR EACH ROW
 
 -- One heartbeat per process, by the clock of the database; `batch` tells after a lost COMMIT whether it happened.
 -- A process belongs to the login that named it first: no other login writes for it, or removes it while it is alive.
+-- `clock_offset`: how far the clock of its machine is ahead of the database's; `keys`: names of variables, never values.
 CREATE TABLE owners (
     owner text PRIMARY KEY, beat timestamptz NOT NULL, batch bigint NOT NULL, host text NOT NULL DEFAULT '',
     version text NOT NULL DEFAULT '', labels text[] NOT NULL DEFAULT '{}', slots integer NOT NULL DEFAULT 0,
-    draining boolean NOT NULL DEFAULT false, login name NOT NULL DEFAULT session_user) WITH (fillfactor = 50);
+    keys text[] NOT NULL DEFAULT '{}', clock_offset float8 NOT NULL DEFAULT 0, draining boolean NOT NULL DEFAULT false, login name NOT NULL DEFAULT session_user) WITH (fillfactor = 50);
 ALTER TABLE owners ENABLE ROW LEVEL SECURITY;
 CREATE POLICY owners_read ON owners FOR SELECT USING (true);
 CREATE POLICY owners_add ON owners FOR INSERT WITH CHECK (login = session_user);
@@ -322,6 +323,7 @@ BEGIN
 END $$;
 
 -- Tell the processes that own runs which of them got a message or ended (`names`), and place what was parked for that.
+-- Every role may call it: a run is placed only if a message is there, or a child that it awaits has ended.
 -- The leases of these runs and of their `callers` are locked: a run that parks has seen the end, or is found here.
 CREATE FUNCTION announce(names text[], callers text[]) RETURNS void LANGUAGE plpgsql
     SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
@@ -329,8 +331,10 @@ DECLARE
     woken text[];
 BEGIN
     PERFORM pg_notify('deputy', name) FROM unnest(names) AS name;
-    SELECT array_agg(run) INTO woken FROM leases WHERE is_parked
-        AND (run = ANY (names) OR (run = ANY (callers) AND awaits && names));
+    SELECT array_agg(l.run) INTO woken FROM leases l WHERE is_parked
+        AND (l.run = ANY (names) AND EXISTS (SELECT 1 FROM inbox i WHERE i.run = l.run AND NOT i.is_taken)
+            OR l.run = ANY (callers) AND EXISTS (
+                SELECT 1 FROM runs r WHERE r.run = ANY (names) AND r.run = ANY (l.awaits) AND NOT r.is_live));
     IF woken IS NOT NULL THEN
         PERFORM place(woken);
     END IF;
@@ -369,13 +373,15 @@ BEGIN
 END $$;
 
 -- The heartbeat of a process goes only with a batch of its writer: a writer that is stuck loses its leases.
-CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text) RETURNS void LANGUAGE plpgsql
+-- Its time is compared with the arrival of the statement, so that a wait for locks does not count.
+CREATE FUNCTION beat(me text, number bigint, my_host text, my_version text, my_time float8) RETURNS void LANGUAGE plpgsql
     SECURITY DEFINER SET search_path = deputy, pg_temp AS $$
 BEGIN
-    INSERT INTO owners (owner, beat, batch, host, version)
-    VALUES (me, clock_timestamp(), number, my_host, my_version)
+    INSERT INTO owners (owner, beat, batch, host, version, clock_offset)
+    VALUES (me, clock_timestamp(), number, my_host, my_version, my_time - extract(epoch FROM statement_timestamp()))
     ON CONFLICT (owner) DO UPDATE
-        SET beat = excluded.beat, batch = excluded.batch, host = excluded.host, version = excluded.version
+        SET beat = excluded.beat, batch = excluded.batch, host = excluded.host, version = excluded.version,
+            clock_offset = excluded.clock_offset
         WHERE owners.login = session_user;
     IF NOT FOUND THEN
         RAISE insufficient_privilege USING MESSAGE = format('process %s belongs to another login', me);
@@ -385,7 +391,7 @@ END $$;
 -- A whole batch in one call. `status`: 1 done, 2 done before, 0 nothing was written because a lease is not held, or
 -- one of `free` is held.
 CREATE FUNCTION commit_batch(
-    me text, number bigint, my_host text, my_version text, held_runs text[], held_epochs bigint[], free text[],
+    me text, number bigint, my_host text, my_version text, my_time float8, held_runs text[], held_epochs bigint[], free text[],
     e1 text[], e2 bigint[], e3 text[], e4 float8[], e5 float8[], e6 text[], e7 bytea[], e8 bytea[],
     l1 text[], l2 text[], l3 bigint[], q1 text[], q2 text[],
     r1 float8[], r2 bytea[], r3 bytea[], r4 text[], r5 text[], r6 text[], r7 boolean[], r8 boolean[],
@@ -409,7 +415,7 @@ BEGIN
         status := 0;
         RETURN;
     END IF;
-    PERFORM beat(me, number, my_host, my_version);
+    PERFORM beat(me, number, my_host, my_version, my_time);
     IF cardinality(l1) > 0 THEN PERFORM put_leases(l1, l2, l3); END IF;
     IF cardinality(q1) > 0 THEN PERFORM put_placed(q1, q2); END IF;
     IF cardinality(e1) > 0 THEN PERFORM put_events(0, e1, e2, e3, e4, e5, e6, e7, e8); END IF;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tests.support.command_house import CommandHouse, until
 from tests.support.mcp_clients import Wire
 from tests.support.postgres import administer, emptied_database, empty_database, fresh_database
 
+from deputy.core.errors import StorageDenied
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 
 if TYPE_CHECKING:
@@ -115,6 +117,64 @@ def test_a_store_that_cannot_be_used_says_what_to_do(house: CommandHouse) -> Non
     assert NEW in said(newer)
     assert NEW in said(newer, "store", "migrate")
     assert NEW in said(newer, "delegate", "--yes", "[look] what is here?")
+
+
+@pytest.mark.rule("store.schema")
+def test_older_tables_are_refused_by_every_command_before_anything_is_written(house: CommandHouse) -> None:
+    url = fresh_database()
+    machine = Machine(house, "here", url)
+    with closing(PostgresSession(StoreAddress(url))) as session:
+        session.run("UPDATE schema_version SET version = 0, oldest = 0")
+    old = "its tables have version 0, and this Deputy needs 1. Run `deputy store migrate`."
+    for command in (("ps",), ("delegate", "--yes", "[look] what is here?"), ("store", "status"), ("worker",)):
+        refused = machine.run(*command)
+        assert refused.returncode == 1, refused.stderr
+        assert old in " ".join(refused.stderr.split())
+    checked = " ".join(machine.run("doctor").stdout.split())
+    assert "✗ store" in checked
+    assert "Run `deputy store migrate`." in checked
+    # Nothing was written before it was refused.
+    with closing(PostgresSession(StoreAddress(url))) as session:
+        assert session.fetch("SELECT count(*) FROM runs") == [(0,)]
+
+
+@pytest.mark.rule("store.schema")
+def test_a_standby_can_be_read_and_a_run_on_it_is_refused(house: CommandHouse) -> None:
+    url = fresh_database()
+    administer(f"ALTER DATABASE {StoreAddress(url).database} SET default_transaction_read_only = on")
+    machine = Machine(house, "here", url)
+    assert listed(machine) == []
+    refused = machine.run("delegate", "--yes", "[look] what is here?")
+    assert refused.returncode == 1, refused.stderr
+    assert "it is read-only. Name the primary server, not a standby" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.rule("store.schema")
+@pytest.mark.skipif("DEPUTY_TEST_POSTGRES" in os.environ, reason="changes who may connect to the server")
+def test_a_wrong_password_is_refused_by_the_server_and_shown_nowhere(house: CommandHouse) -> None:
+    url = fresh_database()
+    name = f"careful_{StoreAddress(url).database}"
+    administer(f"CREATE ROLE {name} LOGIN PASSWORD 'right-horse-1'")
+    with closing(PostgresSession(StoreAddress(url))) as session:
+        file, rules = session.fetch("SELECT f, pg_read_file(f) FROM current_setting('hba_file') f")[0]
+        rules = f"local all {name} scram-sha-256\n{rules}".replace("'", "''")
+        session.run(f"COPY (SELECT line FROM regexp_split_to_table('{rules}', E'\\n') line) TO '{file}'")
+        session.fetch("SELECT pg_reload_conf()")
+    wrong = url.replace("postgres@", f"{name}:wrong-horse-1@")
+    until(lambda: _is_refused(wrong))
+    for command in (("ps",), ("delegate", "--yes", "[look] what is here?"), ("store", "migrate"), ("worker",)):
+        refused = house.run(*command, DEPUTY_STORE=wrong, DEPUTY_DISPATCH="dbos")
+        assert refused.returncode == 1, refused.stderr
+        assert "the server refused the user or the password" in " ".join(refused.stderr.split())
+        assert "horse" not in refused.stderr + refused.stdout
+
+
+def _is_refused(url: str) -> bool:
+    try:
+        PostgresSession(StoreAddress(url)).close()
+    except StorageDenied:
+        return True
+    return False
 
 
 @pytest.mark.rule("store.roles")

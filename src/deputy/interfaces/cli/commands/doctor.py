@@ -145,7 +145,10 @@ def _checks(models: ModelFactory, looked: _Looked) -> Iterator[DoctorCheck]:
     has_store = bool(store_url())
     yield _home(has_store=has_store)
     if has_store:
-        yield _store()
+        store = _store()
+        yield store
+        if store.status == "ok":
+            yield from _workers(models)
     yield _ripgrep()
     yield from _sandbox()
     yield from _keys(models, looked)
@@ -180,6 +183,24 @@ def _store() -> DoctorCheck:
     except StorageError as error:
         return DoctorCheck("store", "bad", f"{error.path}: {error.what}", error.remedy)
     return DoctorCheck("store", "ok", f"{report.location} ({counted(report.live, 'live run')})")
+
+
+def _workers(models: ModelFactory) -> Iterator[DoctorCheck]:
+    """The workers of the store beside this machine: versions, clocks, and names of keys."""
+    from deputy.interfaces.worker_differences import worker_differences, worker_text
+    from deputy.journal.home import home_path
+    from deputy.stores import dispatch_name, read_workers
+
+    try:
+        found = read_workers(home_path())
+    except StorageError as error:
+        yield DoctorCheck("workers", "bad", f"{error.path}: {error.what}", error.remedy)
+        return
+    for one in found:
+        advice = " ".join(worker_differences(one, found, __version__, models.catalog.keys_in(os.environ)))
+        yield DoctorCheck("workers", "hint" if advice else "ok", worker_text(one), advice)
+    if not found and dispatch_name():
+        yield DoctorCheck("workers", "hint", "none, so that runs wait", "Start one: deputy worker")
 
 
 def _home(*, has_store: bool) -> DoctorCheck:

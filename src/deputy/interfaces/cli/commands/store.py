@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from deputy.core.errors import Unquoted, UsageError
 from deputy.interfaces.cli.console import Console, counted, with_console
@@ -75,7 +76,7 @@ def _form(report: StoreReport) -> dict[str, Any]:
         "live_runs": report.live,
         "runs": report.runs,
         "size_bytes": report.size,
-        "processes": [one._asdict() for one in report.processes],
+        "processes": [structs.asdict(one) for one in report.processes],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from deputy.interfaces.cli.commands.store import store_home
 from deputy.interfaces.cli.console import Console, note, with_console
@@ -22,6 +23,7 @@ def command(console: Console) -> None:
 
     RUNS are those that a worker holds; those that only wait for a subagent take no slot. A worker that leaves is
     draining: it takes no further run. One without a heartbeat for 15 seconds is not listed: others take its runs over.
+    `deputy doctor` compares their versions, clocks and keys; `--json` has them too.
     """
     from deputy.stores import read_workers
 
@@ -35,7 +37,7 @@ def command(console: Console) -> None:
 
 
 def _form(one: StoreWorker) -> dict[str, Any]:
-    return {**one._asdict(), "labels": list(one.labels)}
+    return {**structs.asdict(one), "labels": list(one.labels), "keys": list(one.keys)}
 
 
 def _row(one: StoreWorker) -> tuple[str, ...]:
