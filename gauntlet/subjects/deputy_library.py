@@ -10,7 +10,7 @@ from typing import Any
 from gauntlet.subjects import deputy_settings
 
 TITLE = "Deputy (library)"
-LACKS = {"redaction": "a program gets outcomes as they are; what it prints is its own"}
+LACKS: dict[str, str] = {}
 dialect = deputy_settings.dialect
 
 
@@ -39,6 +39,7 @@ async def main(plan: dict[str, Any]) -> None:
     limits = plan["limits"]
     options: dict[str, Any] = {"tools": [explode]} if "own_tool" in plan["needs"] else {}
     options |= {"answer": answer, "approval": "ask"} if "approval" in plan["needs"] else {}
+    options |= {"redact": True} if "redaction" in plan["needs"] else {}
     options |= {"budget": Budget(requests=limits["requests"])} if "requests" in limits else {}
     options |= (
         {"policy": Policy(max_spawns=1000, max_live=1000, max_live_per_provider=1000)} if plan["is_direct"] else {}
