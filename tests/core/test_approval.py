@@ -14,8 +14,10 @@ from deputy.core.approval import (
     call_digest,
     call_parts,
     cost_ceiling,
+    cost_not_bounded,
     most_cost,
     read_decision,
+    resume_request,
     spawn_request,
 )
 from deputy.core.limits import Budget, exact
@@ -266,3 +268,39 @@ def test_the_most_that_a_task_can_cost_is_what_its_tightest_bound_says(budget, m
 def test_what_is_not_known_is_never_shown_as_nothing(tasks, left, text):
     made = [task(str(number), budget=budget) for number, (budget, _) in enumerate(tasks)]
     assert cost_ceiling(made, lambda one: tasks[int(one.label)][1], left).text == text
+
+
+@pytest.mark.rule("approve.exact")
+def test_a_request_to_resume_holds_all_that_the_run_may_then_do():
+    capped = Budget(cost=0.5, requests=3)
+
+    def resumed(message="Go on.", model="acme:m", budget=capped, tools=("Run", "Read")):
+        return resume_request("scout", message, model=model, budget=budget, tools=tools)
+
+    assert [(part.name, part.text) for part in resumed().parts] == [
+        ("run", "scout"),
+        ("message", "Go on."),
+        ("model", "acme:m"),
+        ("budget", "$0.50, 3 requests"),
+        ("tools", "Read, Run"),
+    ]
+    others = (
+        resumed(message=None, tools=()),
+        resumed(message="Stop."),
+        resumed(model="b"),
+        resumed(budget=Budget()),
+        resumed(tools=("Read",)),
+    )
+    assert [part.text for part in others[0].parts if part.name in ("message", "tools")] == [
+        "(none: the run continues where it stopped)",
+        "none",
+    ]
+    assert [part.name for part in others[3].parts] == ["run", "message", "model", "tools"]
+    assert len({one.call for one in (resumed(), *others)}) == 6
+    assert "cap `tokens` or `requests` instead" in cost_not_bounded("acme:m")
+
+
+def test_a_request_knows_the_digest_of_each_file():
+    asked = request(task(context=("a.md",)))
+    files = (FileDigest(path="a.md", sha256="1"), FileDigest(path="b.md", sha256="2"))
+    assert structs.replace(asked, files=files).digests == {"a.md": "1", "b.md": "2"}

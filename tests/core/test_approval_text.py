@@ -182,3 +182,14 @@ def test_two_different_texts_never_look_alike(one, other):
 
 def test_an_ordinary_backslash_stays_as_it_is():
     assert visible_line(r"sed 's/\n\d/x/' C:\users") == r"sed 's/\n\d/x/' C:\users"
+
+
+def test_who_asks_where_and_at_which_cost_stands_above_the_fields():
+    asked = run("ls", folder="/w\x1b", cost="at most $1.00", label="сout")
+    assert screen(asked).text.splitlines()[1:4] == [
+        "  asked by: сout = '\\u0441out' (orchestrator) sess_1_a",
+        "  folder: /w\\x1b",
+        "  cost: at most $1.00",
+    ]
+    bare = run("ls", session_id="", label="", path=())
+    assert screen(bare).text.splitlines()[1] == "  command: ls"

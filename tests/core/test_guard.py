@@ -114,6 +114,7 @@ def test_siblings_may_repeat_each_other():
         (SpawnCounts(spawned=64), "SPAWN_QUOTA"),
         (SpawnCounts(live=256), "LIVE_QUOTA"),
         (SpawnCounts(live_by_provider={"acme": 64}), "PROVIDER_QUOTA"),
+        (SpawnCounts(spawns_left=0), "SPAWN_BUDGET"),
     ],
 )
 def test_a_full_quota_refuses_and_one_less_does_not(census, code):
@@ -125,8 +126,15 @@ def test_a_full_quota_refuses_and_one_less_does_not(census, code):
         spawned=max(0, census.spawned - 1),
         live=max(0, census.live - 1),
         live_by_provider={name: count - 1 for name, count in census.live_by_provider.items()},
+        spawns_left=None if census.spawns_left is None else census.spawns_left + 1,
     )
     assert isinstance(admit(asked, Policy(), one_less, 0.0), Ticket)
+
+
+@pytest.mark.rule("guard.quota")
+def test_a_request_that_is_not_counted_is_admitted_beside_a_full_tree():
+    full = SpawnCounts(spawned=64)
+    assert isinstance(admit(request("scout", is_counted=False), Policy(), full, 0.0), Ticket)
 
 
 @pytest.mark.rule("guard.quota")

@@ -1,11 +1,12 @@
 """Fuzz the readers of hostile input with atheris, guided by coverage.
 
-usage: python -m tests.fuzz.run [--runs 100000] [--only sse,config] [--keep]
+usage: python -m tests.fuzz.run [--runs 100000] [--seconds 600] [--only sse,config] [--keep]
 """
 
 import argparse
 import base64
 import hashlib
+import re
 import subprocess
 import sys
 import time
@@ -21,12 +22,13 @@ KEPT_INPUTS, KEPT_BYTES = 60, 600
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=int, default=0, help="end each target after so many seconds; 0 means never")
     parser.add_argument("--only", default="")
     parser.add_argument("--keep", action="store_true", help="write small inputs that cover most to tests/corpus/fuzz")
     parser.add_argument("--fuzz", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fuzz:
-        return fuzz(options.fuzz, options.runs)
+        return fuzz(options.fuzz, options.runs, options.seconds)
     from tests.fuzz.targets import TARGETS
 
     chosen = [name for name in options.only.split(",") if name] or list(TARGETS)
@@ -36,12 +38,14 @@ def main() -> int:
     failed = 0
     for name in chosen:
         began = time.monotonic()
-        command = [sys.executable, "-m", "tests.fuzz.run", "--fuzz", name, "--runs", str(options.runs)]
+        command = [sys.executable, "-m", "tests.fuzz.run", "--fuzz", name]
+        command += ["--runs", str(options.runs), "--seconds", str(options.seconds)]
         folder(name)
         with (BUILD / f"{name}.log").open("w") as log:
             code = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, check=False).returncode
         seconds = time.monotonic() - began
-        print(f"{name:12} {options.runs:>10,} inputs  {seconds:6.0f} s  {'ok' if not code else 'FAILED'}", flush=True)
+        count = inputs_run((BUILD / f"{name}.log").read_text(errors="replace"))
+        print(f"{name:12} {count:>10,} inputs  {seconds:6.0f} s  {'ok' if not code else 'FAILED'}", flush=True)
         if code:
             failed += 1
             print(
@@ -52,6 +56,12 @@ def main() -> int:
         elif options.keep:
             keep(name)
     return int(failed > 0)
+
+
+def inputs_run(log: str) -> int:
+    """How many inputs a target has read, by its log."""
+    found = re.findall(r"^stat::number_of_executed_units: (\d+)|^#(\d+)", log, re.MULTILINE)
+    return max((int(total or number) for total, number in found), default=0)
 
 
 def folder(name: str) -> Path:
@@ -89,7 +99,7 @@ def keep(name: str) -> None:
     (CORPUS / f"{name}.txt").write_text("\n".join(lines) + "\n")
 
 
-def fuzz(name: str, runs: int) -> int:
+def fuzz(name: str, runs: int, seconds: int) -> int:
     """Fuzz one target in this process, which ends with it."""
     import atheris
 
@@ -99,6 +109,7 @@ def fuzz(name: str, runs: int) -> int:
     arguments = [
         sys.argv[0],
         f"-runs={runs}",
+        f"-max_total_time={seconds}",
         f"-max_len={LONGEST}",
         f"-dict={BUILD / f'{name}.dict'}",
         f"-artifact_prefix={BUILD}/{name}-",

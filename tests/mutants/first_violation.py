@@ -1,6 +1,6 @@
 """Play seeds of the simulation until one of them fails.
 
-usage: python -m tests.mutants.first_violation COUNT
+usage: python -m tests.mutants.first_violation FIRST END
 """
 
 import sys
@@ -9,8 +9,8 @@ from tests.simulation.stage import LocalStage
 from tests.support.simulation import simulate
 
 
-def main(count: int) -> int:
-    for seed in range(count):
+def main(first: int, end: int) -> int:
+    for seed in range(first, end):
         try:
             simulate(seed, LocalStage())
         except Exception as violation:  # noqa: BLE001  a changed engine may raise anything
@@ -20,4 +20,4 @@ def main(count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -18,7 +18,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     new: str
     breaks: str
     tests: list[str]
-    """The tests that are nearest by name; the simulation follows if they pass."""
+    """The test that found it, and those that are nearest by name; the simulation follows if they pass."""
 
     def changed(self, text: str) -> str:
         """The text of the file with the bug; ValueError if the file has no such place, or several."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.every_case import every_case
 
 from deputy.core.contract import FileFact, check, weigh_evidence
+from deputy.core.contract.evidence import is_kept
 
 STARTED = 1_767_225_600.0
 GOOD = FileFact(path="docs/report.md", exists=True, size=10, modified_at=STARTED + 5)
@@ -84,3 +86,23 @@ def test_every_artifact_is_looked_at(made):
     return_ = check(made(artifacts=[{"type": "file", "path": path} for path in paths])).return_
     facts = [FileFact(path="b.md", exists=True, size=3), FileFact(path="c.md", exists=True)]
     assert messages(return_, facts) == ["Artifact does not exist: a.md", "Artifact is empty: c.md"]
+
+
+@every_case(
+    ("path", "kept"),
+    [
+        ("", True),
+        (".git", True),
+        ("a/.git/config", True),
+        ("a/.deputy", True),
+        (".deputy/tasks.json", True),
+        ("a/.deputy/.tasks.json.tmp", True),
+        (".deputy/tasks.lock", True),
+        (".deputy/notes.md", False),
+        (".deputy/sub/tasks.json", False),
+        ("tasks.json", False),
+        ("a/b.git", False),
+    ],
+)
+def test_files_of_git_and_deputy_are_no_evidence(path, kept):
+    assert is_kept(tuple(filter(None, path.split("/")))) is kept

@@ -85,3 +85,53 @@ def test_a_summary_that_says_nothing_makes_no_error(made):
 
 def test_corrections_stay_short_whatever_was_returned(made):
     assert len(check(made(artifacts=["a.md"] * 1000), mode="lenient").corrections) == 51
+
+
+@pytest.mark.rule("contract.lenient")
+@every_case(
+    ("written", "read"),
+    [
+        ({"delegation_depth": "2"}, {"delegation_depth": 2}),
+        ({"duration_seconds": "1.5"}, {"duration_seconds": 1.5}),
+        ({"delegation_depth": "two"}, {"delegation_depth": "two"}),
+        ({"delegation_depth": "1" * 21}, {"delegation_depth": "1" * 21}),
+        ({"delegation_depth": "1" * 20}, {"delegation_depth": int("1" * 20)}),
+        ({"delegation_path": "a → b"}, {"delegation_path": ["a", "b"]}),
+        ({"delegation_path": "a -> b/c"}, {"delegation_path": ["a", "b/c"]}),
+        ({"delegation_path": "a > b"}, {"delegation_path": ["a", "b"]}),
+        ({"delegation_path": " a "}, {"delegation_path": ["a"]}),
+        ({"delegation_path": 5}, {"delegation_path": 5}),
+    ],
+)
+def test_numbers_and_paths_written_as_text_are_read(written, read):
+    given, corrections = read_leniently({"metadata": {"agent_type": "a", **written}}, ExpectedReturn())
+    assert given == {"metadata": {"agent_type": "a", **read}}
+    assert len(corrections) == (written != read)
+
+
+@pytest.mark.rule("contract.lenient")
+@every_case(
+    ("path", "agent_type", "agent"),
+    [
+        (["a", "b"], "planner", "planner"),
+        (["a", "b"], "", "b"),
+        (["a", " "], "", "unknown"),
+        ([5], "", "unknown"),
+        ([], "", "unknown"),
+        ("a", "", "a"),
+    ],
+)
+def test_a_missing_agent_is_the_expected_one_or_the_last_of_the_path(path, agent_type, agent):
+    given, _ = read_leniently({"metadata": {"delegation_path": path}}, ExpectedReturn(agent_type=agent_type))
+    assert given["metadata"]["agent_type"] == agent  # pyright: ignore
+
+
+@pytest.mark.rule("contract.lenient")
+def test_next_steps_in_a_list_are_lines():
+    assert read_leniently({"next_steps": ["a", "b"]}, ExpectedReturn()) == (
+        {"next_steps": "a\nb"},
+        ("next_steps: a list read as lines",),
+    )
+    assert read_leniently({"next_steps": ["a", 5]}, ExpectedReturn()) == ({"next_steps": ["a", 5]}, ())
+    assert read_leniently({"metadata": {}}, ExpectedReturn()) == ({"metadata": {}}, ())
+    assert read_leniently({}, ExpectedReturn()) == ({}, ())

@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from tests.support.every_case import every_case
 
 from deputy.core.contract import check_schema, read, schema_of
@@ -231,6 +233,47 @@ def test_a_pydantic_model_reads_json_as_json():
         pair: tuple[int, int]
 
     assert check_schema({"pair": [1, 2]}, schema_of(Strict)).return_ == Strict(pair=(1, 2))
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Line(Struct):
+    start: Point
+    name: str = ""
+
+
+def test_a_type_makes_an_instance_and_its_fields_stand_at_the_root_of_its_form():
+    schema = schema_of(Line)
+    assert check_schema({"start": {"x": 1}, "name": "a"}, schema).return_ == Line(start=Point(1), name="a")
+    assert schema.keys == ("start",)
+    assert schema.form["properties"]["start"] == {"$ref": "#/$defs/Point"}
+    assert schema.form["$defs"]["Point"]["required"] == ["x"]
+    points = schema_of(list[Point])
+    assert check_schema([{"x": 1}], points).return_ == [Point(1)]
+    assert points.form["type"] == "array"
+
+
+def test_a_type_says_what_is_wrong_with_its_place():
+    assert messages({"start": {"x": "1"}}, Line) == ["Return: Expected `int`, got `str` - at `$.start.x`"]
+    assert messages({}, Line) == ["Return: Object missing required field `start`"]
+
+
+def test_a_type_without_a_json_schema_is_refused():
+    with pytest.raises(UsageError, match="it has no JSON Schema"):
+        schema_of(socket.socket)
+
+
+def test_a_reference_may_lead_through_a_list():
+    schema = {"$ref": "#/allOf/1", "allOf": [{}, {"type": "string"}]}
+    assert messages("a", schema) == []
+    assert messages(1, schema)
+    for wrong in ("#/allOf/2", "#/allOf/x", "#/allOf/0/type/0", "#/allOf/000000000"):
+        with pytest.raises(UsageError, match="no such part"):
+            schema_of({**schema, "$ref": wrong})
 
 
 def test_a_model_without_a_json_schema_is_refused():
