@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import socket
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -215,6 +216,23 @@ def test_a_listener_that_cannot_listen_any_more_raises_instead_of_trying_forever
             return raised.value.errno
 
     assert asyncio.run(main()) == errno.EINVAL
+
+
+def test_a_connection_that_arrives_as_the_server_ends_is_closed():
+    async def arrive_and_end(turns: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            task = asyncio.create_task(BoundedListener(sock, asyncio.Protocol, lambda _: True, HttpBounds()).accept())
+            await asyncio.sleep(0)
+            with socket.create_connection(sock.getsockname()):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+
+    for turns in range(6):
+        asyncio.run(arrive_and_end(turns))
+    # A socket that nothing has closed is a ResourceWarning here.
+    gc.collect()
 
 
 @pytest.mark.parametrize(("allowed", "limit"), [(64, 32), (10, 8), (1024, 512), (100_000, MOST_CONNECTIONS)])

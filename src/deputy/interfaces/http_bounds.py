@@ -80,7 +80,7 @@ class BoundedListener:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(self._sock)
+                accepted = await self._next()
             except OSError as error:
                 await self._not_accepted(error)
                 continue
@@ -92,6 +92,26 @@ class BoundedListener:
             except asyncio.CancelledError:
                 accepted.close()
                 raise
+
+    async def _next(self) -> socket.socket:
+        """The next connection. `loop.sock_accept` would lose one, unclosed, when it is cancelled as it returns."""
+        while True:
+            try:
+                accepted, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                await self._readable()
+            else:
+                accepted.setblocking(False)
+                return accepted
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        loop.add_reader(self._sock, lambda: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._sock)
 
     def _connection(self) -> _Connection:
         return _Connection(self._connections, self._closed, self._make_protocol(), self._waits_for_head, self._bounds)
