@@ -66,26 +66,36 @@ SUMMARY = """
 def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     (HOME / "home").mkdir(parents=True)
-    script, silence = read_script(SCRIPT.read_bytes(), str(SCRIPT)), Silence()
-    with ProviderServer(script, faults={"falls_silent": silence}, strict=False) as provider:
+    script, slow_model = read_script(SCRIPT.read_bytes(), str(SCRIPT)), SlowModel()
+    with ProviderServer(script, faults={"slow": slow_model}, strict=False) as provider:
         try:
-            return Demo(provider, silence).play()
+            return Demo(provider, slow_model).play()
         except KeyboardInterrupt:
             return 130
 
 
-class Silence:
-    """A fault of the model: it streams the beginning of an answer, then nothing."""
+class SlowModel:
+    """A fault of the model: an answer falls silent, later drips for longer than `tests` has, and at last is fast."""
 
-    count = 0
+    def __init__(self) -> None:
+        self.pace_seconds: float | None = None
+        """The time between two events of an answer; None: it falls silent."""
+        self.silent = 0
+        """How many answers fell silent."""
 
     async def __call__(self, exchange: Any, events: list[bytes]) -> None:
         """Answer one request."""
         await exchange.begin()
+        if self.pace_seconds is not None:
+            for event in events:
+                await exchange.send(event)
+                await asyncio.sleep(self.pace_seconds)
+            await exchange.end()
+            return
         for event in events[:HEARD]:
             await exchange.send(event)
             await asyncio.sleep(0.06)
-        self.count += 1
+        self.silent += 1
         while await exchange.pause(0.1):
             pass
 
@@ -93,8 +103,8 @@ class Silence:
 class Demo:
     """The commands of the demo, over one journal and one scripted provider."""
 
-    def __init__(self, provider: ProviderServer, silence: Silence) -> None:
-        self._provider, self._silence = provider, silence
+    def __init__(self, provider: ProviderServer, slow_model: SlowModel) -> None:
+        self._provider, self._slow_model = provider, slow_model
         self._events = HOME / "events.jsonl"
         # Your own configuration, keys and proxies are left out.
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
@@ -105,10 +115,12 @@ class Demo:
         """Run the commands, then say what they did; 1 if that is not what this demo is about."""
         say(TITLE)
         killed = self._delegate_until_killed()
-        again = self._silence.count
+        again = self._slow_model.silent
         say(KILLED.format(pid=killed, again=again))
+        self._slow_model.pace_seconds = 0.15
         self._start("resume", "last").wait()
         say(BLOCKED)
+        self._slow_model.pace_seconds = 0.01
         code = self._start("resume", "last", "--answer", ANSWER).wait()
         if code != 0:
             say("The demo did not go as planned. On a very busy machine, try again.")
@@ -138,7 +150,7 @@ class Demo:
     def _is_moment(self) -> bool:
         """Whether one asks and the others hang; on a slow machine the time of `tests` may be over already."""
         seen = self._events.read_bytes() if self._events.exists() else b""
-        return b'"blocked"' in seen and self._silence.count + seen.count(b'"partial"') >= 2
+        return b'"blocked"' in seen and self._slow_model.silent + seen.count(b'"partial"') >= 2
 
     def _start(self, *arguments: str, unseen: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
         say(f"[dim]$[/] [bold cyan]deputy {shlex.join(arguments)}[/]")
