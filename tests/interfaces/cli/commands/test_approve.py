@@ -25,8 +25,9 @@ def calling(house, *calls: dict, child: tuple[dict, ...] = ()) -> str:
 def screen(terminal: Terminal, ends: str) -> list[str]:
     """The rows of the question that is shown now; ids and digests are the same in every test."""
     terminal.until(ends)
-    text = terminal.text[terminal.text.rindex("· risk: ") :]
-    text = terminal.text[terminal.text[: terminal.text.rindex(text)].rindex("\n") + 1 :]
+    # The table above an open question may be drawn again at any time, and the question below it.
+    text = terminal.text[: terminal.text.rindex(ends) + len(ends)]
+    text = text[text.rindex("\n", 0, text.rindex("· risk: ")) + 1 :]
     text = re.sub(r"sess_\d+_[a-z0-9]{6}", "SESSION", text)
     text = re.sub(r"\b[0-9a-f]{64}\b", "DIGEST", text).replace("\r\n", "\n")
     return re.sub(r"(?m)^  folder: .*(\n    ┊ .*)*", "  folder: FOLDER", text).split("\n")
