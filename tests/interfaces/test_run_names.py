@@ -85,12 +85,12 @@ def test_an_ambiguous_name_lists_the_candidates(queries):
 
 def test_a_short_id_is_unique_and_at_least_four_letters():
     ids = ["sess_1_abcdef", "sess_1_abcdeg", "sess_1_xyzxyz", "sess_1_same00", "sess_2_same00"]
-    assert short_ids(ids) == {
+    assert short_ids(ids, ids) == {
         "sess_1_abcdef": "abcdef",
         "sess_1_abcdeg": "abcdeg",
         "sess_1_xyzxyz": "xyzx",
         "sess_1_same00": "sess_1_same00",
         "sess_2_same00": "sess_2_same00",
     }
-    assert short_ids([]) == {}
-    assert short_ids(["sess_1_abcdef"]) == {"sess_1_abcdef": "abcd"}
+    assert short_ids([], []) == {}
+    assert short_ids(["sess_1_abcdef"], ["sess_1_abcdef"]) == {"sess_1_abcdef": "abcd"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from deputy.core.errors import UsageError
@@ -34,15 +34,18 @@ def find_run(queries: Queries, name: str) -> str:
     return found[0] if found else name
 
 
-def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """By id: the beginning of its random part that no other id shares; the whole id if there is none."""
-    parts = sorted((random_part(run), run) for run in ids)
-    shared = [_shared_letters(one, following) for (one, _), (following, _) in pairwise(parts)]
-    short: dict[str, str] = {}
-    for (part, run), *around in zip(parts, [0, *shared], [*shared, 0], strict=False):
-        length = max(around) + 1
-        short[run] = run if length > len(part) else part[: max(length, _SHORTEST)]
-    return short
+def short_ids(ids: Iterable[str], shown: Iterable[str]) -> dict[str, str]:
+    """For each shown id the beginning of its random part that no other id shares; the whole id if there is none."""
+    parts = sorted(map(random_part, ids))
+    return {run: _short_id(run, parts) for run in shown}
+
+
+def _short_id(run: str, parts: list[str]) -> str:
+    part = random_part(run)
+    at = bisect_left(parts, part)
+    around = (*parts[max(0, at - 1) : at], *parts[at + 1 : at + 2])
+    length = max((_shared_letters(part, other) for other in around), default=0) + 1
+    return run if length > len(part) else part[: max(length, _SHORTEST)]
 
 
 def _shared_letters(one: str, other: str) -> int:

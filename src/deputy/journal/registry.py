@@ -55,6 +55,7 @@ def list_runs(queries: Queries, *, ended: int = 0, newest: int | None = None) ->
 
 def with_usage(queries: Queries, found: Sequence[RunStatus]) -> list[RunStatus]:
     """These runs with the usage of their subtrees."""
+    shown = {one.state.run for one in found}
     roots = {one.state.lineage.root_id for one in found if one.state.counts.children and one.state.lineage is not None}
     used: dict[str, Usage] = {}
     for root in roots:
@@ -62,7 +63,8 @@ def with_usage(queries: Queries, found: Sequence[RunStatus]) -> list[RunStatus]:
         for state in tree.values():
             above: str | None = state.run
             while above is not None:
-                used[above] = used.get(above, NO_USAGE) + state.usage
+                if above in shown:
+                    used[above] = used.get(above, NO_USAGE) + state.usage
                 above = tree[above].parent if above in tree else None
     return [structs.replace(one, used=used.get(one.state.run)) for one in found]
 

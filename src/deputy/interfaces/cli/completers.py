@@ -53,7 +53,8 @@ def complete_run() -> Iterable[tuple[str, str]]:
     with read_journal() as queries:
         if queries is None:
             return
-        states, short = [*queries.live(), *queries.ended(_ENDED)], short_ids(queries.ids())
+        states = [*queries.live(), *queries.ended(_ENDED)]
+        short = short_ids(queries.ids(), [state.run for state in states])
     yield LAST, "the run that started last"
     labels = Counter(state.label for state in states)
     for state in reversed(states):

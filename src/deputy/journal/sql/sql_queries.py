@@ -91,6 +91,8 @@ class SqlQueries:
         self.store_name = store_name
         """What tells this store from others."""
         self._damage = JournalDamage()
+        self._live: dict[str, tuple[bytes, State]] = {}
+        """The live runs as last read: a command reads them several times, and decodes only those that have changed."""
 
     @property
     def damage(self) -> str:
@@ -144,12 +146,15 @@ class SqlQueries:
 
     def state(self, run: str) -> State | None:
         """The state of a run; None when there is no such run."""
-        rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
-        return self._state(run, rows[0]) if rows else None
+        rows = self._rows("SELECT run, state, sum FROM runs WHERE run = ?", run)
+        return self._state(*rows[0]) if rows else None
 
     def live(self) -> list[State]:
         """The runs that have not ended, oldest first."""
-        return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+        rows = self._rows("SELECT run, state, sum FROM runs WHERE is_live")
+        found = [(body, state) for run, body, total in rows if (state := self._state(run, body, total)) is not None]
+        self._live = {state.run: (body, state) for body, state in found}
+        return sorted((state for _, state in found), key=age)
 
     def live_count(self) -> int:
         """How many runs have not ended."""
@@ -350,11 +355,14 @@ class SqlQueries:
         return sorted((state for run in runs if (state := self.state(run)) is not None), key=age)
 
     def _states(self, query: str, *values: Any) -> list[State]:
-        states = (self._state(run, row) for run, *row in self._rows(query, *values))
+        states = (self._state(*row) for row in self._rows(query, *values))
         return sorted((state for state in states if state is not None), key=age)
 
-    def _state(self, run: str, row: Any) -> State | None:
-        state = read_state(tuple(row))
+    def _state(self, run: str, body: bytes, total: bytes) -> State | None:
+        known = self._live.get(run)
+        if known is not None and known[0] == body:
+            return known[1]
+        state = read_state((body, total))
         if state is not None and state.run == run:
             return state
         self._damage.note_state(run)

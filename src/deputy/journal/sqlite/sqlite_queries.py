@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from deputy.core.state import State
     from deputy.engine.ports.queries import LoggedErrorRow
 
 _LISTED = ("runs", "leases", "owners")
@@ -52,6 +53,8 @@ class SqliteQueries(SqlQueries):
         self._connection = connection
         self.path = path
         self._stale_seconds = stale_seconds
+        self._read_at: int | None = None
+        self._live_states: list[State] = []
 
     @classmethod
     def open(
@@ -93,6 +96,13 @@ class SqliteQueries(SqlQueries):
         """The time by the journal's clock."""
         with typed(self.path):
             return read_clock(self._connection).now()
+
+    def live(self) -> list[State]:
+        """The runs that have not ended, oldest first; read again only when the file has changed."""
+        changes = self.changes()
+        if changes != self._read_at:
+            self._live_states, self._read_at = super().live(), changes
+        return self._live_states.copy()
 
     def holders(self) -> dict[str, LeaseHolder]:
         """The processes that hold leases, by run."""

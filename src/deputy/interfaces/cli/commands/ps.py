@@ -51,7 +51,7 @@ def command(console: Console, everything: bool) -> None:
         statuses = [] if queries is None else list_runs(queries, ended=_ENDED if everything else 0, newest=newest)
         live = 0 if queries is None else queries.live_count()
         ready = set[tuple[str, str]]() if queries is None else set(queries.addressed())
-        short = {} if queries is None else short_ids(queries.ids())
+        short = {} if queries is None else short_ids(queries.ids(), [one.state.run for one in statuses])
     entries = [entry_dict(status, now) for status in statuses]
     if console.as_json:
         show_json({"delegations": entries})
