@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test-cluster test-store test-backends bench-store bench-cluster bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
+.PHONY: help test-packages test-cluster test-store test-backends bench-store bench-cluster bench-workspace demo demo-cluster pictures docs wheel test reference record-journals counts coverage explore matrix format lint types layers unit bench-core bench-prompts try-local-model bench-redact bench-models bench bench-compare bench-journal bench-web bench-mcp bench-otel bench-subtasks crash simulate kill kill-cluster evil test-web test-mcp test-acpx test-frameworks test-real-clients test-real-clis clean web-browser mutants mutants-random fuzz soak coverage-core gauntlet gauntlet-report check-deploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,13 +82,20 @@ layers: $(READY)
 
 # More processes than two cores: many tests wait for a process, a clock or a disk.
 unit: $(READY)
-	@command -v chromium >/dev/null || echo "Chromium is not installed: the tests of the web page in a browser are skipped; 'make test-web' installs it."
+	@for program in chromium bwrap; do command -v $$program >/dev/null || \
+	  echo "$$program is not installed: the tests that need it are skipped; 'make test-packages' installs it (apt, as root)."; done
 	@$(BIN)/pytest --processes $(or $(JOBS),4)
 
-# Debian's Chromium (apt, as root) and axe-core (npm) are for these tests only.
+# Without them the tests of the page in a browser, of the sandbox, of a wrong clock and of completion in other shells are skipped.
+test-packages: build/.test-packages  ## install what some tests use from Debian (apt, as root): a browser, a sandbox, a false clock, shells
+build/.test-packages: Makefile
+	@apt-get update -qq && apt-get install -y -qq chromium bubblewrap libfaketime zsh fish >/dev/null
+	@mkdir -p build && touch $@
+
+# axe-core (npm) is for these tests only.
 WEB := build/web
 $(WEB)/.ready: Makefile
-	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+	@command -v chromium >/dev/null || $(MAKE) --no-print-directory test-packages
 	@mkdir -p $(WEB) && cd $(WEB) && npm install --silent --no-audit --no-fund --prefix . axe-core@4.14.0
 	@touch $@
 

@@ -24,7 +24,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 IS_FULL = bool(os.environ.get("DEPUTY_WEB_TESTS"))
 """Whether the long tests run too: `make test-web`."""
 AXE = Path(os.environ.get("DEPUTY_AXE", "build/web/node_modules/axe-core/axe.min.js"))
-MISSING = "Chromium is not installed; `make test-web` installs it and runs the tests of the page in a browser"
+MISSING = "Chromium is not installed; `make test-packages` installs it"
 
 
 class PageHouse:
