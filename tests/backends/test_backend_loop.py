@@ -168,7 +168,7 @@ def playing(backend, case, place, monkeypatch, misbehaviour=""):
     settings = "\n".join(f"{provider} = {order}" for provider, order in alone.items())
     (place / ".config" / "deputy").mkdir(parents=True)
     (place / ".config" / "deputy" / "config.toml").write_text(
-        f"[ladder]\nany_provider = []\n[ladder.programs]\n{settings}\n"
+        f"[fallback]\nany_provider = []\n[fallback.programs]\n{settings}\n"
     )
     yield
 

@@ -325,7 +325,7 @@ def test_a_project_cannot_change_what_a_name_means(project: Path, home: Path, al
     of_user(
         home,
         '[models]\ndefault = "preferred"\n[models.aliases]\nCheap = "middle"\nmiddle = "far"\n'
-        '[[models.routes]]\nwords = ["x"]\nmodel = "routed"\n[ladder.chains]\n"mine-own" = ["chained"]\n'
+        '[[models.routes]]\nwords = ["x"]\nmodel = "routed"\n[fallback.chains]\n"mine-own" = ["chained"]\n'
         "[providers.openai.models.custom-1]\nwindow = 1000\n",
     )
     (project / "deputy.toml").write_text(f'[models.aliases]\n"{alias}" = "{model}"\n')
@@ -473,15 +473,15 @@ def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
     file = tmp_path / ".config" / "deputy" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(
-        '[ladder]\nany_provider = []\n[ladder.chains]\nx = ["y"]\n[ladder.programs]\ngoogle = ["cli:gemini"]\n'
+        '[fallback]\nany_provider = []\n[fallback.chains]\nx = ["y"]\n[fallback.programs]\ngoogle = ["cli:gemini"]\n'
     )
     tables = load_fallback_tables(str(tmp_path))
     assert (tables.any_provider, tables.chains["x"], tables.programs["google"]) == ((), ("y",), ("cli:gemini",))
     assert (tables.unknown, tables.programs["openai"]) == (("composer-1",), ("acp:codex", "cli:codex"))
-    file.write_text('[ladder.programs]\ngoogle = ["cli:emacs"]\n')
+    file.write_text('[fallback.programs]\ngoogle = ["cli:emacs"]\n')
     with pytest.raises(UsageError, match=r"'cli:emacs'; there are: acp:claude"):
         load_fallback_tables(str(tmp_path))
     project = tmp_path / "deputy.toml"
-    project.write_text("[ladder]\nany_provider = []\n")
+    project.write_text("[fallback]\nany_provider = []\n")
     with pytest.raises(UsageError, match="only in your own config file"):
         read_settings(str(project))

@@ -58,29 +58,29 @@ def test_a_model_of_a_program_alone_has_no_native_rung() -> None:
 
 @pytest.mark.rule("fallback")
 def test_a_failing_backend_leaves_the_model_and_a_failing_model_leaves_its_backends() -> None:
-    ladder = candidates("opus-4.6-thinking", PROVIDERS)
-    after_backend = next_candidate(ladder, [failed(ladder[0], "backend")])
+    order = candidates("opus-4.6-thinking", PROVIDERS)
+    after_backend = next_candidate(order, [failed(order[0], "backend")])
     assert str(after_backend) == "opus-4.6-thinking on acp:claude"
-    after_model = next_candidate(ladder, [failed(ladder[0], "model")])
+    after_model = next_candidate(order, [failed(order[0], "model")])
     assert str(after_model) == "sonnet-4.5-thinking on native"
 
 
 @pytest.mark.rule("fallback")
 def test_nothing_follows_a_side_effect_or_an_end_of_the_work_itself() -> None:
-    ladder = candidates("gpt-5.2", PROVIDERS)
-    assert next_candidate(ladder, [failed(ladder[0], "backend", changed=True)]) is None
-    assert next_candidate(ladder, [failed(ladder[0], "work")]) is None
+    order = candidates("gpt-5.2", PROVIDERS)
+    assert next_candidate(order, [failed(order[0], "backend", changed=True)]) is None
+    assert next_candidate(order, [failed(order[0], "work")]) is None
 
 
 @pytest.mark.rule("ladder")
 def test_every_rung_is_taken_once_and_the_last_is_inline() -> None:
-    ladder = candidates("opus-4.6-thinking", PROVIDERS)
+    order = candidates("opus-4.6-thinking", PROVIDERS)
     steps: list[FailedAttempt] = []
-    while (candidate := next_candidate(ladder, steps)) is not None:
+    while (candidate := next_candidate(order, steps)) is not None:
         steps.append(failed(candidate, "backend"))
-    assert tuple(step.candidate for step in steps) == ladder
-    assert ladder[-1].backend == "inline"
-    assert len(set(ladder)) == len(ladder)
+    assert tuple(step.candidate for step in steps) == order
+    assert order[-1].backend == "inline"
+    assert len(set(order)) == len(order)
 
 
 @pytest.mark.rule("fallback")

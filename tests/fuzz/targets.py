@@ -187,7 +187,15 @@ TARGETS = {
         (
             *("[models]\n", "[limits]\n", "[text]\n", "[approval]\n", "[mcp.servers.a]\n", "[[models.routes]]\n"),
             *("default = ", "policy = 'ask'", "tasks = 1", "aliases = {", "triggers = [", '"""', "1979-05-27", "nan"),
-            *("[providers.a]\n", "[ladder]\n", "[commands.plan]\n", "[routing]\n", "[store]\n", "url = ", "[notify]\n"),
+            *(
+                "[providers.a]\n",
+                "[fallback]\n",
+                "[commands.plan]\n",
+                "[routing]\n",
+                "[store]\n",
+                "url = ",
+                "[notify]\n",
+            ),
         ),
         examples=(
             b'[models]\ndefault = "a:b"\naliases = {fast = "a:c"}\n[[models.routes]]\nwords = ["x"]\nmodel = "a:b"\n',

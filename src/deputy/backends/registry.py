@@ -118,6 +118,6 @@ class BackendRegistry:
         """Whether an installed program could run a model."""
         from deputy.engine.ports import Ready
 
-        ladder = self.candidates(model, falls_back=True)
-        programs = [self.open(candidate.backend) for candidate in ladder if candidate.backend != NATIVE]
+        every = self.candidates(model, falls_back=True)
+        programs = [self.open(candidate.backend) for candidate in every if candidate.backend != NATIVE]
         return any([isinstance(await program.check(), Ready) for program in programs if program is not None])

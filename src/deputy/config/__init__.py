@@ -40,11 +40,11 @@ def load_fallback_tables(home: str | None = None) -> FallbackTables:
     """The fallback chains and program orders: the user's over the shipped ones."""
     from deputy.core.fallback import SHIPPED_FALLBACK, FallbackTables
 
-    said, shipped = load_user(home).ladder, SHIPPED_FALLBACK
+    said, shipped = load_user(home).fallback, SHIPPED_FALLBACK
     known = {*shipped.any_provider, *(program for order in shipped.programs.values() for program in order)}
     for program in (*(said.any_provider or ()), *(program for order in said.programs.values() for program in order)):
         if program not in known:
-            raise UsageError(f"{user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
+            raise UsageError(f"{user_file(home)}: fallback", program, f"there are: {', '.join(sorted(known))}")
     return FallbackTables(
         chains={**shipped.chains, **said.chains},
         unknown=shipped.unknown if said.unknown is None else said.unknown,

@@ -91,7 +91,7 @@ _TABLES = {
     "approval": ApprovalSettings,
     "commands.*": CommandSettings,
     "journal": JournalSettings,
-    "ladder": FallbackSettings,
+    "fallback": FallbackSettings,
     "limits": LimitSettings,
     "limits.commands.*": WallSetting,
     "mcp": McpSettings,
@@ -121,8 +121,8 @@ _RIGHT = {
     "approval.policy": 'one of "ask", "allow" and "refuse"',
     "journal.fsync": 'one of "group", "each" and "off"',
     "journal.retention_days": "a number from 0 to 36500",
-    "ladder.chains.*": "a list of models",
-    "ladder.programs.*": "a list of programs",
+    "fallback.chains.*": "a list of models",
+    "fallback.programs.*": "a list of programs",
     "limits.commands.*": "a table with default and max in seconds",
     "limits.commands.*.default": "a number of seconds from 1 to 2592000",
     "limits.commands.*.max": "a number of seconds from 1 to 2592000",
@@ -143,8 +143,8 @@ _RIGHT = {
 _VALUES: dict[str, Any] = {
     "commands.*": CommandSettings,
     "commands.*.agents.*": str,
-    "ladder.chains.*": tuple[str, ...],
-    "ladder.programs.*": tuple[str, ...],
+    "fallback.chains.*": tuple[str, ...],
+    "fallback.programs.*": tuple[str, ...],
     "limits.commands.*": WallSetting,
     "limits.tools.*": Annotated[float, Meta(ge=1, le=86_400)],
     "models.aliases.*": str,
@@ -265,10 +265,10 @@ def _known_names(user: UserSettings) -> Iterator[tuple[str, str]]:
             yield from ((model, "") for model in _table(_table(entry).get("models")))
     routed = (*SHIPPED.routes, *user.models.routes)
     mentioned = [SHIPPED.default_model, user.models.default or "", *(route.model for route in routed)]
-    mentioned += [name for names in user.ladder.chains.values() for name in names]
+    mentioned += [name for names in user.fallback.chains.values() for name in names]
     aliases = {**SHIPPED.aliases, **user.models.aliases}
     # The target of another name is known too: redefining it would change that name.
-    yield from ((name, "") for name in (*mentioned, *user.ladder.chains, *aliases.values()) if name)
+    yield from ((name, "") for name in (*mentioned, *user.fallback.chains, *aliases.values()) if name)
     for name, target in shipped["names"].items():
         yield target["model"], ""
         yield name, target["model"] if set(target) == {"model"} else ""

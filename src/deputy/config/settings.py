@@ -148,7 +148,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[ladder]`: fallback chains of models and programs; the default is the shipped table."""
+    """`[fallback]`: fallback chains of models and programs; the default is the shipped table."""
 
     chains: dict[str, tuple[str, ...]] = {}
     """By model: the models to try after it."""
@@ -189,7 +189,7 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()
-    ladder: FallbackSettings = FallbackSettings()
+    fallback: FallbackSettings = FallbackSettings()
     notify: NotifySettings = NotifySettings()
     tools: ToolSettings = ToolSettings()
     providers: dict[str, Any] = {}
