@@ -29,7 +29,7 @@ SECTIONS = {
         "refine": "Repeat work and evaluation until the result is accepted.",
         "exec": "Run the delegation requests found in a text.",
         "mcp": "Serve Delegate to MCP clients.",
-        "acp": "Be an agent in Zed, JetBrains or another editor.",
+        "acp": "Serve as an agent in Zed, JetBrains and other editors.",
     },
     "Follow and control runs": {
         "ps": "List runs that are active, waiting or interrupted.",
@@ -43,12 +43,12 @@ SECTIONS = {
     },
     "Stored runs": {
         "errors": "List errors of runs, or have one diagnosed.",
-        "stats": "Show what runs took and cost, and their time limits.",
+        "stats": "Show time, tokens and cost of runs, and time limits.",
         "report": "Write a run and its tree as one HTML page.",
         "export": "Write a run and its tree to a folder.",
         "pin": "Protect a run and its tree from pruning.",
         "prune": "Remove old runs with their transcripts and worktrees.",
-        "store": "Prepare or check the Postgres store of many machines.",
+        "store": "Prepare or check a Postgres store, shared by machines.",
         "worker": "Carry out runs that other machines place in the store.",
         "workers": "List the workers of the store.",
     },
@@ -65,7 +65,7 @@ SECTIONS = {
     },
     "Setup and checks": {
         "init": "Look for models, test one, and write your config.",
-        "connect": "Make Deputy's tools known to Claude Code, Codex, opencode or Gemini.",
+        "connect": "Add Deputy's tools to Claude Code, Codex, opencode or Gemini.",
         "doctor": "Check the setup, and say how to fix problems.",
         "models": "Ask providers for their models.",
         "agents": "List agent definitions, with warnings.",

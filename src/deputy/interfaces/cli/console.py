@@ -116,7 +116,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "no_inline": (("--no-inline",), {"is_flag": True, "help": "Never fall back to the session's own model."}),
     "here": (("--here",), {"is_flag": True, "help": "Run in this process, although the store has workers."}),
     "worker": (("--worker",), {"metavar": "LABEL", "help": "Let workers with this label run it (deputy worker)."}),
-    "web": (("--web",), {"is_flag": True, "help": "Open the web page beside it; questions can be answered there."}),
+    "web": (("--web",), {"is_flag": True, "help": "Also open the web page; questions can be answered there."}),
     "events": (("--events",), {"metavar": "FILE|-", "help": "Write events as JSON lines."}),
 }
 

@@ -41,7 +41,7 @@ def test_at_a_terminal_the_answer_is_rendered_and_the_screen_says_how_to_go_on(h
     terminal = house.terminal("ask", "Where is light?", "--model", model, columns=80)
     assert terminal.end() == 0
     assert "In lamp.py, and so on" in terminal.text, "Markdown is rendered"
-    assert 'To go on: deputy ask -c "…"' in terminal.text
+    assert 'To continue: deputy ask -c "…"' in terminal.text
     assert "Go ahead?" not in terminal.text, "reading needs no approval"
     shown = terminal.text.replace("\r", "\n").replace(model, "m").split("\n")
     assert max(map(len, shown)) <= 80, shown

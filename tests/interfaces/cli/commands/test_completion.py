@@ -82,7 +82,7 @@ def test_fish_completes_with_descriptions(house, env):
     label, *models = run.stdout.splitlines()
     assert label.startswith("where-light\tcompleted ")
     assert models[0].split("\t")[0] == "opus-4.1"
-    assert models[-1] == "connect\tMake Deputy's tools known to Claude Code, Codex, opencode or Gemini."
+    assert models[-1] == "connect\tAdd Deputy's tools to Claude Code, Codex, opencode or Gemini."
 
 
 def test_zsh_completes_a_label_at_a_terminal(house, env):

@@ -95,7 +95,7 @@ def test_migrate_prepares_an_empty_database_once(house: CommandHouse) -> None:
     assert machine.run("delegate", "--yes", "[look] what is here?").returncode != 0
     assert machine.json("store", "migrate")["version_before"] == 0
     again = machine.run("store", "migrate")
-    assert "They were so already." in again.stdout
+    assert "Nothing had to change." in again.stdout
     assert machine.run("ps").returncode == 0
 
 

@@ -63,7 +63,7 @@ A chat whose editor was closed can be opened there again. The same run is in
 )
 @with_console("Print the config for an editor.")
 def command(console: Console, agent: str | None, options: RunOptions) -> int:
-    """Be an agent in Zed, JetBrains or another editor.
+    """Serve as an agent in Zed, JetBrains and other editors.
 
     The editor speaks the Agent Client Protocol.
     """

@@ -37,7 +37,7 @@ Exit codes:
   0 answered, or shown   2 no digest and no terminal
   3 no such run, the run does not wait for this, or another answer came first"""
 
-_PATIENCE_SECONDS = 2.0
+_MAX_WAIT_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
 
@@ -156,7 +156,7 @@ def _form(asking: PendingApproval) -> dict[str, Any]:
 async def _is_delivered(journal: Journal[Any], asking: PendingApproval) -> bool:
     """Whether the process of the run takes the answer within a short time."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_MAX_WAIT_SECONDS):
             while True:
                 state = await journal.state(asking.run)
                 if state is None or asking.key not in state.waits:

@@ -40,7 +40,7 @@ Examples:
 
 \b
 The subagent reads the workspace and the web; it changes nothing, so Deputy
-asks for no approval. -c continues the last question of this workspace;
+asks for no approval. -c continues the last conversation of this workspace;
 `deputy resume ID --answer TEXT` continues any other.
 
 \b
@@ -51,17 +51,22 @@ Exit codes:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[QUESTION]")
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the last question of this workspace.")
+@click.option(
+    "-c", "--continue", "is_continued", is_flag=True, help="Continue the last conversation of this workspace."
+)
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before the question.")
 @click.option(
     "--agent", metavar="NAME", shell_complete=complete_agent, help="The agent that answers; `deputy agents` lists them."
 )
-@with_run_options("model", "workspace", "budget", "timeout", "no_fallback", "no_inline", "events", "here", "worker")
+@with_run_options(
+    *("model", "workspace", "budget", "timeout", "no_fallback", "no_inline", "events", "here", "worker"),
+    model="provider:model or an alias; `deputy doctor` shows the default.",
+)
 @with_console("Print the outcome as JSON.")
 def command(
     console: Console,
     words: tuple[str, ...],
-    goes_on: bool,
+    is_continued: bool,
     context: tuple[str, ...],
     agent: str | None,
     options: RunOptions,
@@ -73,7 +78,7 @@ def command(
     if not words and sys.stdin.isatty():
         note("What is the question? Type it, then Ctrl-D.")
     question = argument_or_stdin(" ".join(words) if words else None, "QUESTION")
-    if not goes_on:
+    if not is_continued:
         if context:
             from deputy.interfaces.cli.commands.delegate import check_context
 
@@ -133,12 +138,12 @@ async def _go_on(console: Console, run: str, question: str, options: RunOptions,
 
 
 async def _show(live: LiveRun, session_id: str) -> int:
-    """Print the answer of a question that has ended, and how to go on."""
+    """Print the answer of a question that has ended, and how to continue."""
     if (await live.deputy.state(session_id)).is_live:
         return not_stopped(session_id)
     outcome = await live.deputy.outcome(session_id)
     show_outcome(outcome, as_json=live.console.as_json, lines=live.result_lines)
     await live.deputy.delivered(session_id)
     if outcome.status == "completed" and sys.stderr.isatty() and not live.is_quiet:
-        note('To go on: deputy ask -c "…"')
+        note('To continue: deputy ask -c "…"')
     return live.exit_code([outcome])

@@ -27,7 +27,7 @@ Exit codes:
   0 cancelled   1 its process did not respond; the request is recorded
   3 no such run, or it had already ended"""
 
-_PATIENCE_SECONDS = 10.0
+_MAX_WAIT_SECONDS = 10.0
 _NOT_YET = 1
 
 
@@ -52,7 +52,7 @@ async def _cancel(console: Console, run: str, stop: asyncio.Event) -> int:
             warn(f"{run} had already ended: {state.status}. Its page: deputy show {run}")
             return NOTHING_FOUND
         try:
-            async with timeout(_PATIENCE_SECONDS):
+            async with timeout(_MAX_WAIT_SECONDS):
                 outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
                 if is_stopped:
                     await deputy.wait_until_finished(run)

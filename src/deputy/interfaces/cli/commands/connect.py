@@ -1,4 +1,4 @@
-"""`deputy connect`: make Deputy's tools known to another agent, or take that back."""
+"""`deputy connect`: add Deputy's tools to another agent, or remove them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Examples:
   deputy connect opencode --model sonnet --allow Edit
   deputy connect gemini --remove
 
-Writes the entry of the MCP server, with the absolute path of this `deputy`, and the advice when to delegate as a skill.
-The files before are kept as .bak. Other clients: `deputy mcp --json` prints what to paste.
+Writes an entry for the MCP server, with the absolute path of this `deputy`, and a skill that says when to delegate.
+The old files are kept as .bak. For other clients, `deputy mcp --json` prints the entry to paste.
 
 \b
 Exit codes:
@@ -34,7 +34,7 @@ Exit codes:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.option("--remove", is_flag=True, help="Remove the entry and the advice.")
+@click.option("--remove", is_flag=True, help="Remove the entry and the skill.")
 @click.option("--unattended", is_flag=True, help="Let subagents start without asking (deputy mcp --yes).")
 @click.option("--dry-run", is_flag=True, help="Show the change, and write nothing.")
 @with_run_options(
@@ -49,7 +49,7 @@ Exit codes:
 def command(
     console: Console, client: str, *, remove: bool, unattended: bool, dry_run: bool, options: RunOptions
 ) -> int:
-    """Make Deputy's tools known to Claude Code, Codex, opencode or Gemini."""
+    """Add Deputy's tools to Claude Code, Codex, opencode or Gemini."""
     from deputy.config.toml_edit import CannotEdit
     from deputy.interfaces.cli.file_edit import apply_edits
 

@@ -30,7 +30,7 @@ EXAMPLES = """\b
 Examples:
   deputy doctor
   deputy doctor --json
-  deputy doctor --call           also test a tool call of a model that costs
+  deputy doctor --call           also test a tool call of a model that costs money
   deputy doctor --repair
 
 \b

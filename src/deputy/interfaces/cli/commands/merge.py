@@ -50,8 +50,8 @@ Exit codes:
 def command(console: Console, number: str, options: RunOptions) -> int:
     """Merge the branch of a task into the branch that is checked out.
 
-    Shows the commit and what it changes, and asks. The tree must have no
-    uncommitted changes, other than the tasks and their documents.
+    Shows the commit and what it changes, and asks. The working tree must
+    have no uncommitted changes, other than the tasks and their documents.
     """
     refuse_below_run("deputy merge")
     from deputy.config import load_effective_settings

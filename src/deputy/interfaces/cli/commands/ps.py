@@ -28,7 +28,7 @@ _LEAST_ROOM = 16
 
 
 @click.command(
-    epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nThe exit code is 0, also when there are none."
+    epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nThe exit code is 0, also when there is no run."
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="List all active runs, and the latest 200 that ended.")
 @with_console()

@@ -81,7 +81,7 @@ class RunStats(Struct, frozen=True, kw_only=True):
 )
 @with_console()
 def command(console: Console, by: By) -> None:
-    """Show what runs took and cost, and their time limits."""
+    """Show time, tokens and cost of runs, and time limits."""
     from deputy.config import load_effective_settings
 
     with open_journal() as queries:

@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 
 @click.group(epilog="\b\nExamples:\n  DEPUTY_STORE=postgres://me@db/deputy deputy store migrate\n  deputy store status")
 def command() -> None:
-    """Prepare or check the Postgres store of many machines.
+    """Prepare or check a Postgres store, shared by machines.
 
     DEPUTY_STORE, or `url` in the table [store] of your config, names it. Without one, the journal is a file in your
-    home, and nothing is to do.
+    home, and there is nothing to prepare.
     """
 
 
 @command.command()
 @with_console()
 def migrate(console: Console) -> None:
-    """Create the tables, or bring them to this version; also after a restore from a backup."""
+    """Create or upgrade the tables.
+
+    Also run it after a restore from a backup.
+    """
     from deputy.stores import migrate_store
 
     location, before, after = migrate_store(store_home())
-    done = "They were so already." if before == after else "Every machine can use them now."
+    done = "Nothing had to change." if before == after else "All machines can use the store now."
     form = {"store": location, "version_before": before, "version": after}
     console.show(form, f"{location}: the tables have version {after}. {done}")
 
@@ -50,7 +53,10 @@ def status(console: Console) -> None:
 @command.command()
 @with_console()
 def roles(console: Console) -> None:
-    """Print the roles of a store and their rights, as SQL for an administrator."""
+    """Print the roles and their rights as SQL.
+
+    An administrator runs it once; a comment there says how to give a role to a login.
+    """
     from deputy.stores import store_roles
 
     console.show({"sql": store_roles()}, store_roles().rstrip())

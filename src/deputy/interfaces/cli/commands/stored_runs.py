@@ -85,12 +85,12 @@ def _answered(queries: Queries, state: State) -> list[tuple[str, str]]:
     "\n  deputy transcript --json sess_1763190000_x7k2ab"
 )
 @ID
-@with_console("Print the form of the transcript file.")
+@with_console("Print JSON, as in the transcript file.")
 def transcript(console: Console, run: str) -> None:
     """Show the conversation of a subagent.
 
-    It is printed as Markdown, also while the subagent runs or after it was killed. A call with one subagent has the
-    conversation of that one.
+    It is printed as Markdown, also while the subagent runs or after it was killed. For a call with one
+    subagent it is that subagent's conversation.
     """
     from deputy.journal.transcript import markdown, transcribe
 

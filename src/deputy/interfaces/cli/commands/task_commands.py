@@ -92,7 +92,7 @@ def _task_command(name: str, text: str) -> click.Command:
         required=name != REVIEW,
         default="",
     )
-    @click.option("--language", default="", metavar="NAME", help="The language of a new task; it selects the agent.")
+    @click.option("--language", default="", metavar="NAME", help="The programming language; it selects the agent.")
     @with_task_options
     def command(console: Console, work: str, language: str, options: RunOptions) -> int:
         from deputy.project_tasks.task_file import TaskFile

@@ -164,7 +164,7 @@ Exit codes:
 @with_run_options(
     *SPAWN_OPTIONS,
     "allow",
-    model="The session's own model, used for what nothing else can run.",
+    model="The session's own model; it runs what no other model can.",
     budget="The most that all requests may use: dollars, like 0.50, or cost=0.50,tokens=100000,requests=20.",
     timeout="Time limit of each request.",
     tools="Tools of each request, instead of the read-only ones.",

@@ -22,7 +22,7 @@ Examples:
   deputy web                     open the page in the browser
   deputy web --no-open           only print its address
   deputy web --port 8711         always on the same port
-  deputy web --new-token         close all open pages to their readers
+  deputy web --new-token         sign out all open pages
   deputy web --host 0.0.0.0 --name deputy.example.com
 
 \b
@@ -45,7 +45,7 @@ _LOOPBACK = "127.0.0.1"
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on; by default only this machine.")
 @click.option("--name", metavar="NAME", help="The host name that browsers use, with --host.")
-@click.option("--insecure", is_flag=True, help="Browsers use that name without TLS.")
+@click.option("--insecure", is_flag=True, help="Let browsers use that name without TLS.")
 @click.option("--new-token", is_flag=True, help="Make a new token; pages with the old one must sign in again.")
 @with_console("Print the address as JSON.")
 def command(

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="\b\nExamples:\n  deputy worker\n  deputy worker --concurrency 16 --labels gpu\n\n\b\n"
-    "SIGTERM or Ctrl-C: it claims nothing more, lets steps end for 30 s, and hands over what is left.\n"
-    "A second signal ends it at once; other workers take its runs over."
+    "After SIGTERM or Ctrl-C the worker claims no more runs. Running steps get 30 s\n"
+    "to end; then other workers continue its runs. A second signal ends it at once."
 )
 @click.option("--concurrency", type=click.IntRange(1, 1000), help="Runs at once; the same for all workers of a label.")
 @click.option("--labels", default="", metavar="LABELS", help="Serve only runs for these labels, like gpu,eu.")

@@ -21,9 +21,9 @@ _HEADINGS = ("HOST", "PROCESS", "LABELS", "RUNS", "SLOTS", "STATUS", "HEARTBEAT"
 def command(console: Console) -> None:
     """List the workers of the store.
 
-    RUNS are those that a worker holds; those that only wait for a subagent take no slot. A worker that leaves is
-    draining: it takes no further run. One without a heartbeat for 15 seconds is not listed: others take its runs over.
-    `deputy doctor` compares their versions, clocks and keys; `--json` has them too.
+    RUNS counts the runs that a worker holds; a run that only waits for a subagent takes no slot. A draining worker is
+    about to end and takes no more runs. A worker without a heartbeat for 15 seconds is not listed; other workers take
+    over its runs. `deputy doctor` compares versions, clocks and keys of the workers; `--json` has them too.
     """
     from deputy.stores import read_workers
 
