@@ -17,7 +17,7 @@ from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, Grant
 from deputy.core.results import Outcomes
 from deputy.core.state import why_not_claimed
-from deputy.core.task import ALL_TOOLS, HANDING_ON, Task
+from deputy.core.task import ALL_TOOLS, DELEGATING_TOOLS, Task
 from deputy.core.task import DELEGATE as DELEGATE_TOOL
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.refine import REFINE
@@ -316,7 +316,7 @@ class Deputy:
 
     async def not_allowed(self, tools: Collection[str]) -> tuple[str, ...]:
         """The tools among `tools` that exceed this Deputy's grant."""
-        others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - HANDING_ON
+        others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - DELEGATING_TOOLS
         served = await self._runtime.servers.named([name for name in others if name.startswith(PREFIX)])
         return tuple(sorted(others - self._resolver.allowed(served)))
 

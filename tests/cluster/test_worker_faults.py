@@ -110,7 +110,7 @@ class AwaySession(PostgresSession):
 
 
 @pytest.mark.rule("store.away")
-def test_a_run_whose_store_was_away_beyond_the_patience_stays_live_and_its_worker_continues_it(
+def test_a_run_whose_store_was_away_for_too_long_stays_live_and_its_worker_continues_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_writer, "PostgresSession", AwaySession)
@@ -122,7 +122,7 @@ def test_a_run_whose_store_was_away_beyond_the_patience_stays_live_and_its_worke
         return completed(run, "done")
 
     async def go() -> None:
-        host = ClusterHost(tmp_path, patience_seconds=0.2)
+        host = ClusterHost(tmp_path, max_wait_seconds=0.2)
         async with host.start(flow, claims=False) as worker:
             await worker.submit(RUN, opened())
             async with asyncio.TaskGroup() as group:

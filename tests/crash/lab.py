@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PATIENCE_SECONDS = 60
+MAX_WAIT_SECONDS = 60
 """A trial that takes longer hangs; a machine that has much else to do takes long too."""
 TORN = (1, 50, 99)
 
@@ -143,7 +143,7 @@ class Lab:
         assert self._process.stdout is not None
         order = {"call": f"{self._subject}.{call}", "arguments": arguments, "environment": environment}
         self._process.stdin.write(
-            json.dumps(order | {"acks": str(acks), "seconds": PATIENCE_SECONDS, "kill_after": kill_after}) + "\n"
+            json.dumps(order | {"acks": str(acks), "seconds": MAX_WAIT_SECONDS, "kill_after": kill_after}) + "\n"
         )
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

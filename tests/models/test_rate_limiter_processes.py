@@ -23,7 +23,7 @@ ASKER = Path(__file__).with_name("asker.py")
 STREAM = b"".join(render("anthropic", ScriptedTurn(text="Done."), model="claude-haiku-4-5", serial=1))
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(STREAM), STREAM)
 SLOW = b'{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}'
-PATIENCE_SECONDS = 60
+MAX_WAIT_SECONDS = 60
 SETTLED_SECONDS = 0.5
 
 
@@ -110,7 +110,7 @@ async def asker(provider, workers, turns):
 
 
 async def told(process):
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         return await process.communicate()
 
 
@@ -144,7 +144,7 @@ async def test_four_processes_together_keep_to_the_limit_and_win_it_back(tmp_pat
 
 async def until(claim):
     """Look until something is so: what other processes do makes no sound here."""
-    for _ in range(100 * PATIENCE_SECONDS):
+    for _ in range(100 * MAX_WAIT_SECONDS):
         if claim():
             return
         await asyncio.sleep(0.01)
@@ -177,7 +177,7 @@ async def test_a_killed_process_gives_its_slots_back(tmp_path):
 
 def stop_between_writes(home: Path, pid: int) -> None:
     """Stop a process while this one has the write lock: stopped with it, it would keep all others from writing."""
-    with closing(sqlite3.connect(home / "journal.db", timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(home / "journal.db", timeout=MAX_WAIT_SECONDS, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         os.kill(pid, signal.SIGSTOP)
         while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":

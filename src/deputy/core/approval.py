@@ -10,7 +10,7 @@ from msgspec import MsgspecError, Raw, Struct, json, to_builtins
 
 from deputy.core.limits import Budget, dollars_text, exact, priced
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant
-from deputy.core.task import HANDING_ON, RUN_TOOL
+from deputy.core.task import DELEGATING_TOOLS, RUN_TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -143,7 +143,7 @@ def call_digest(arguments: Any) -> str:
 
 def tools_risk(tools: Collection[str] | None) -> Risk:
     """The risk of starting a subagent with these tools: high if one of them can change something."""
-    changing = set(tools or ()) - READ_ONLY_TOOLS - ALWAYS_GRANTED - HANDING_ON
+    changing = set(tools or ()) - READ_ONLY_TOOLS - ALWAYS_GRANTED - DELEGATING_TOOLS
     return "high" if changing else "medium"
 
 

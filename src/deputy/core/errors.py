@@ -159,7 +159,7 @@ class StorageBusy(StorageError):
 
 
 class StorageAway(StorageBusy):
-    """The database of the store was away for longer than the patience. Its runs stay live."""
+    """The database of the store was away for longer than a process waits. Its runs stay live."""
 
     remedy = "Start the database, then run `deputy resume`: the runs are live, and nothing durable is lost."
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant
 
 DELEGATE = "Delegate"
-HANDING_ON = frozenset({DELEGATE, "Subtask"})
+DELEGATING_TOOLS = frozenset({DELEGATE, "Subtask"})
 """Tools that delegate; an agent has them only if its definition names them."""
 RUN_TOOL = "Run"
 WRITING_TOOLS = frozenset({"Edit", "Write", RUN_TOOL})
 """Tools that change something: a run with one of them works in its own worktree."""
-ALL_TOOLS = READ_ONLY_TOOLS | WRITING_TOOLS | HANDING_ON
+ALL_TOOLS = READ_ONLY_TOOLS | WRITING_TOOLS | DELEGATING_TOOLS
 
 Isolation: TypeAlias = Literal["worktree", "none"]
 
@@ -59,7 +59,7 @@ class Role(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def granted(self, caller: Grant) -> frozenset[str]:
         """The tools that it gets from this caller."""
-        named = caller.tools - HANDING_ON if self.tools is None else self.tools & caller.tools
+        named = caller.tools - DELEGATING_TOOLS if self.tools is None else self.tools & caller.tools
         return named - self.withheld
 
     def narrowed(self, reason: str) -> Role:

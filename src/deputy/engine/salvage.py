@@ -11,7 +11,7 @@ from deputy.core.conversation import AssistantMessage, Text, Thinking, ToolCall
 from deputy.core.errors import Error, UsageError, new_error
 from deputy.core.request import READ_ONLY_TOOLS
 from deputy.core.subtask.subtask_result import MalformedRequest, SubtasksRequested, invalid_request, read_report
-from deputy.core.task import HANDING_ON, WRITING_TOOLS
+from deputy.core.task import DELEGATING_TOOLS, WRITING_TOOLS
 from deputy.core.text_calls import TextCall, TextCalls, read_calls, without_thinking
 from deputy.engine.history import ASK, NOTE, SUBTASK
 from deputy.engine.prompts import prompt
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import FlowTool, Tool
 
-_KNOWN = READ_ONLY_TOOLS | WRITING_TOOLS | HANDING_ON | {NOTE, ASK}
+_KNOWN = READ_ONLY_TOOLS | WRITING_TOOLS | DELEGATING_TOOLS | {NOTE, ASK}
 
 
 class SentBack(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ MOST_LINE: Final = 4 * 1024 * 1024
 _PIECE = 64 * 1024
 MOST_UNWRITTEN = 256
 """How many messages may wait for a client that does not read; beyond that its input is not read."""
-_PATIENCE_SECONDS = 2.0
+_MAX_WAIT_SECONDS = 2.0
 """How long to wait for a client that has closed its side to read another answer."""
 
 _M = TypeVar("_M")
@@ -72,7 +72,7 @@ class StdioReader:
         """Whether the server took a message; False when the client has left without reading its answers."""
         while True:
             written = self._written()
-            done, _ = concurrent.futures.wait((receiving,), _PATIENCE_SECONDS)
+            done, _ = concurrent.futures.wait((receiving,), _MAX_WAIT_SECONDS)
             if done:
                 receiving.result()
                 return True

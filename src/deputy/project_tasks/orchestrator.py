@@ -15,7 +15,7 @@ from deputy.core.events import Requested
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import BranchChanges, ProjectTask, last_branch
 from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
-from deputy.core.task import HANDING_ON, WRITING_TOOLS, NoRole, Role, Task, in_role, options_of
+from deputy.core.task import DELEGATING_TOOLS, WRITING_TOOLS, NoRole, Role, Task, in_role, options_of
 from deputy.engine.call import PARENT_OUTPUT_TOKENS, not_approved
 from deputy.project_tasks.claim import not_started, refusal_of
 from deputy.project_tasks.command_table import TaskCommand, commands
@@ -199,7 +199,7 @@ async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCom
     )
     task = in_role(asked, role, grant)
     # A command is approved once; its approval names what its agent may do without asking.
-    named = WRITING_TOOLS | HANDING_ON
+    named = WRITING_TOOLS | DELEGATING_TOOLS
     task = structs.replace(task, without_asking=tuple(name for name in task.tools or () if name in named))
     return RoutedCommand(prepared=prepared, task=task, model=model, grant=grant)
 

@@ -13,7 +13,7 @@ from deputy.core.field_readers import FieldProblem
 from deputy.core.guard import Policy
 from deputy.core.outcome import Rejected
 from deputy.core.results import results_dict, results_markdown
-from deputy.core.task import HANDING_ON, DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
+from deputy.core.task import DELEGATING_TOOLS, DelegateArguments, DelegateCall, NoRole, Role, in_role, read_call
 from deputy.core.tool_arguments import arguments_schema, short_schema
 from deputy.core.visible_text import visible_json
 from deputy.engine.approvals import ask_person, policy_for, warn_refused
@@ -246,7 +246,9 @@ def arguments_for_models(names: Sequence[str] = ()) -> dict[str, Any]:
     return schema
 
 
-def read_wanted(arguments: object, refused: Collection[str] = HANDING_ON) -> DelegateCall | tuple[FieldProblem, ...]:
+def read_wanted(
+    arguments: object, refused: Collection[str] = DELEGATING_TOOLS
+) -> DelegateCall | tuple[FieldProblem, ...]:
     """The call in a model's arguments, or every problem with them; its tasks may not name the refused tools."""
     wanted = read_call(arguments)
     if not isinstance(wanted, DelegateCall):

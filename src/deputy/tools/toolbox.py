@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from deputy.core.request import ALWAYS_GRANTED
-from deputy.core.task import HANDING_ON, WRITING_TOOLS
+from deputy.core.task import DELEGATING_TOOLS, WRITING_TOOLS
 from deputy.engine.ports import ToolOutput
 from deputy.engine.timeouts import SharedTimer
 
@@ -41,7 +41,7 @@ class Toolbox:
         allowed = grant.tools | ALWAYS_GRANTED
         every = {tool.name: tool for tool in tools}
         self._granted = {name: tool for name, tool in every.items() if name in allowed}
-        self._withheld = (every.keys() | HANDING_ON) - self._granted.keys()
+        self._withheld = (every.keys() | DELEGATING_TOOLS) - self._granted.keys()
 
     def definitions(self) -> tuple[Tool, ...]:
         """The granted tools that models may choose from, in order."""

@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_stops_the_writing_and_is_remembered():
 
 
 def test_a_reader_that_takes_nothing_is_not_waited_for_without_end(monkeypatch):
-    monkeypatch.setattr(event_lines, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(event_lines, "_MAX_WAIT_SECONDS", 0.1)
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb", buffering=0) as file:
         lines = EventLines(file)

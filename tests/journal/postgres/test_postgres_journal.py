@@ -93,7 +93,7 @@ def test_a_journal_that_closes_waits_no_longer_for_a_database_that_is_away() -> 
     # Nothing listens on port 9.
     session.address = StoreAddress("postgres://me@127.0.0.1:9/x")
     asked = iter([False, False, True])
-    queries = PostgresQueries(session, patience_seconds=3600.0, is_closing=lambda: next(asked))
+    queries = PostgresQueries(session, max_wait_seconds=3600.0, is_closing=lambda: next(asked))
     with pytest.raises(StorageBusy) as raised:
         queries.ids()
     assert str(raised.value).count("cannot reach it") == 1

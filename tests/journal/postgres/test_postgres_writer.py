@@ -250,7 +250,7 @@ def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_repor
     migrated(url)
 
     async def work() -> None:
-        async with journal_on(url, tmp_path / "home", patience_seconds=60.0) as journal:
+        async with journal_on(url, tmp_path / "home", max_wait_seconds=60.0) as journal:
             lease = await journal.begin(RUN, opened(RUN))
             assert lease is not None
             await asyncio.to_thread(server.stop, "immediate")
@@ -260,7 +260,7 @@ def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_repor
             await asyncio.to_thread(server.start)
             await waiting
             assert [one.seq for one in await journal.records(RUN)] == list(range(1, 22))
-        async with journal_on(url, tmp_path / "home", patience_seconds=0.2) as journal:
+        async with journal_on(url, tmp_path / "home", max_wait_seconds=0.2) as journal:
             lease = await journal.acquire(RUN)
             await asyncio.to_thread(server.stop, "immediate")
             with pytest.raises(StorageAway, match="away for"):

@@ -29,7 +29,7 @@ READER_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _UNWRITTEN = 10_000
 _PIECE = 4096
-_PATIENCE_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 5.0
 """How long to wait at the end for a reader that does not read."""
 
 
@@ -71,7 +71,7 @@ class EventLines:
             self._news.notify()
         while self._writer.is_alive():
             before = self._written
-            self._writer.join(_PATIENCE_SECONDS)
+            self._writer.join(_MAX_WAIT_SECONDS)
             if self._writer.is_alive() and self._written == before:
                 self.failure = TimeoutError(errno.ETIMEDOUT, "the reader does not read")
                 return

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS = 0.125
 _ASIDE_WIDTH = 100
-PATIENCE_SECONDS = 0.5
+MAX_WAIT_SECONDS = 0.5
 """How long the live view waits for the first request: importing rich would delay it."""
 
 _HANDS_ON = ("Delegate", "Subtask")
@@ -208,7 +208,7 @@ class LiveView(View):
     async def paint(self) -> None:
         """Redraw the table until cancelled."""
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(MAX_WAIT_SECONDS):
                 await self._is_busy.wait()
         except TimeoutError:
             pass

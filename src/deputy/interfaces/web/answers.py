@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
 
-_PATIENCE_SECONDS = 2.0
+_MAX_WAIT_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 MOST_WORDS = 100_000
 
@@ -113,7 +113,7 @@ async def send_answer(home: Path, question: OpenQuestion, answer: Answer) -> dic
         is_first = await journal.send(question.run, question.topic, answer_key(question.key), body)
         is_taken = False
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_MAX_WAIT_SECONDS):
                 while not is_taken:
                     state = await journal.state(question.run)
                     is_taken = state is None or question.key not in state.waits

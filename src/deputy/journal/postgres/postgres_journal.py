@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deputy.journal.postgres.store_address import StoreAddress
     from deputy.journal.sql.transaction import SqlLease
 
-PATIENCE_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 """How long everything waits for a database that is away."""
 _RECONNECT_SECONDS = 1.0
 
@@ -44,7 +44,7 @@ class PostgresJournal(SqlJournal):
         mask: Callable[[bytes], bytes] = bytes,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
         settings: dict[str, str] | None = None,
     ) -> None:
         """`settings` are those of the writing connection."""
@@ -56,7 +56,7 @@ class PostgresJournal(SqlJournal):
             mask=mask,
             beat_seconds=beat_seconds,
             stale_seconds=stale_seconds,
-            patience_seconds=patience_seconds,
+            max_wait_seconds=max_wait_seconds,
             settings=settings,
         )
         super().__init__(writer, folder, clock=writer.clock, mask=mask)
@@ -64,7 +64,7 @@ class PostgresJournal(SqlJournal):
         self.rate_limit_scope = ""
         self._address = address
         self._stale_seconds = stale_seconds
-        self._patience_seconds = patience_seconds
+        self._max_wait_seconds = max_wait_seconds
         self._is_healthy = writer.is_healthy
         self._beat_always = writer.beat_always
         self.is_beating = writer.is_beating
@@ -176,7 +176,7 @@ class PostgresJournal(SqlJournal):
         return PostgresQueries.open(
             self._address,
             stale_seconds=self._stale_seconds,
-            patience_seconds=self._patience_seconds,
+            max_wait_seconds=self._max_wait_seconds,
             trusts_silence=self._is_healthy,
             is_closing=lambda: self._is_closed,
         )

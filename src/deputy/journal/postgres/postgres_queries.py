@@ -75,18 +75,18 @@ class PostgresQueries(SqlQueries):
         session: PostgresSession,
         stale_seconds: float = STALE_SECONDS,
         *,
-        patience_seconds: float = 0.0,
+        max_wait_seconds: float = 0.0,
         trusts_silence: Callable[[], bool] = lambda: True,
         is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`patience_seconds`: how long to try again, unless `is_closing`.
+        """`max_wait_seconds`: how long to try again, unless `is_closing`.
 
         `trusts_silence`: whether a silent process counts as dead.
         """
         super().__init__(session.address.location, session.address.location)
         self._session = session
         self._stale_seconds = stale_seconds
-        self._patience_seconds = patience_seconds
+        self._max_wait_seconds = max_wait_seconds
         self._trusts_silence = trusts_silence
         self._is_closing = is_closing
         self._unsettled: dict[str, tuple[bytes, State]] = {}
@@ -202,7 +202,7 @@ class PostgresQueries(SqlQueries):
     def _rows(self, query: str, *values: Any) -> list[Any]:
         # No text can have a zero byte, and Postgres cannot even look for one; no id has the other sign either.
         values = tuple(value.replace("\0", "\1") if isinstance(value, str) else value for value in values)
-        until = time.monotonic() + self._patience_seconds
+        until = time.monotonic() + self._max_wait_seconds
         while True:
             try:
                 if self._session.is_closed:

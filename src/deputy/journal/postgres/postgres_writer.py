@@ -123,14 +123,14 @@ class PostgresWriter(GroupWriter):
         mask: Callable[[bytes], bytes],
         beat_seconds: float,
         stale_seconds: float,
-        patience_seconds: float,
+        max_wait_seconds: float,
         settings: dict[str, str] | None = None,
     ) -> None:
         super().__init__(address.location, owner, mask, beat_seconds)
         self._address = address
         self._settings = settings
         self._stale_seconds = stale_seconds
-        self._patience_seconds = patience_seconds
+        self._max_wait_seconds = max_wait_seconds
         self._number = 0
         """The number of the batch, which the store keeps."""
         self._commit_seconds = 0.0
@@ -195,10 +195,10 @@ class PostgresWriter(GroupWriter):
                         raise
                     raise storage_error(self._address, error) from error
                 now = time.monotonic()
-                until = now + self._patience_seconds if until is None else until
+                until = now + self._max_wait_seconds if until is None else until
                 if now >= min(until, self._closing_at + _CLOSING_SECONDS) or self._is_abandoned:
                     why = error.what if isinstance(error, StorageError) else error
-                    raise StorageAway(self.location, f"it was away for {self._patience_seconds:g} s: {why}") from error
+                    raise StorageAway(self.location, f"it was away for {self._max_wait_seconds:g} s: {why}") from error
             time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
             tries += 1
         if progress:
@@ -242,8 +242,8 @@ class PostgresWriter(GroupWriter):
         arrays = [column for what in COLUMNS for column in columns(what, recorder.rows[what])]
         named = [list(tx.named), list(tx.named.values()), sorted(recorder.free - tx.released)]
         sent.append((tx, results))
-        told = [sorted(tx.notices), sorted(tx.callers)]
-        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, time.time(), *named, *arrays, *told)[0]
+        notified = [sorted(tx.notices), sorted(tx.callers)]
+        row = session.fetch(_COMMIT, self.owner, self._number, *self._me, time.time(), *named, *arrays, *notified)[0]
         status, accounts, held, limited = row
         if status == _DONE_BEFORE:
             # The transaction that was sent first is the one that happened.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Fsync: TypeAlias = Literal["group", "each", "off"]
 """When to sync: once per group of records, per record, or never."""
 
-PATIENCE_SECONDS = 30.0
+MAX_WAIT_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
 """Exceptions of reading a damaged file; its text may be invalid UTF-8."""
@@ -30,7 +30,7 @@ _NO_TEXT = "Could not decode"
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
-def open_writer(folder: Path, fsync: Fsync, wait_seconds: float = PATIENCE_SECONDS) -> sqlite3.Connection:
+def open_writer(folder: Path, fsync: Fsync, wait_seconds: float = MAX_WAIT_SECONDS) -> sqlite3.Connection:
     """Open a writing connection; home, file and tables are created if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
     promise = _refuse_lost(folder, path)
@@ -49,7 +49,7 @@ def open_writer(folder: Path, fsync: Fsync, wait_seconds: float = PATIENCE_SECON
 
 
 def open_reader(
-    folder: Path, wait_seconds: float = PATIENCE_SECONDS, *, is_written: bool = False
+    folder: Path, wait_seconds: float = MAX_WAIT_SECONDS, *, is_written: bool = False
 ) -> sqlite3.Connection | None:
     """Open a read-only connection; None when there is no journal. Creates and changes nothing.
 
@@ -127,7 +127,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def retry_while_busy(do: Callable[[], T], path: Path, wait_seconds: float = PATIENCE_SECONDS) -> T:
+def retry_while_busy(do: Callable[[], T], path: Path, wait_seconds: float = MAX_WAIT_SECONDS) -> T:
     """Retry while another process holds the lock; after `wait_seconds` raise StorageBusy."""
     until = time.monotonic() + wait_seconds
     while True:

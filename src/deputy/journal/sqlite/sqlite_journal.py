@@ -13,7 +13,7 @@ from deputy.journal.process_identity import ProcessIdentity, this_process
 from deputy.journal.sql.group_writer import BEAT_SECONDS
 from deputy.journal.sql.sql_journal import SqlJournal
 from deputy.journal.sql.sql_queries import STALE_SECONDS
-from deputy.journal.sqlite.connection import PATIENCE_SECONDS
+from deputy.journal.sqlite.connection import MAX_WAIT_SECONDS
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 from deputy.journal.sqlite.sqlite_writer import SqliteWriter
 
@@ -38,7 +38,7 @@ class SqliteJournal(SqlJournal):
         mask: Callable[[bytes], bytes] = bytes,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
-        max_wait_seconds: float = PATIENCE_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ) -> None:
         self.path = folder / home.JOURNAL
         # Before any thread starts.

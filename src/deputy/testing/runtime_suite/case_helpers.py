@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.ports import Engine, RunContext, Workflow
 
-PATIENCE_SECONDS = 20.0
+MAX_WAIT_SECONDS = 20.0
 RUN = "sess_1_root00"
 _LOOK_SECONDS = 0.002
 
@@ -70,7 +70,7 @@ class Death:
         """Run a workflow until its process has died."""
         async with self._host.start(flow) as self._dying:
             await self._dying.submit(RUN, opened())
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(MAX_WAIT_SECONDS):
                 await self._is_over.wait()
 
     async def note(self, args: str) -> Noted:
@@ -114,7 +114,7 @@ async def crash_in_the_gate_and_go_on(host: Host, flow: Workflow, calls: CallCou
 
 async def result_of(engine: Engine) -> str:
     """The summary of the run's outcome."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         return (await engine.result(RUN)).summary
 
 
@@ -125,7 +125,7 @@ async def until(engine: Engine, holds: Callable[[str], bool]) -> None:
 
 async def until_state(engine: Engine, holds: Callable[[State], bool]) -> None:
     """Wait until the state of the run holds."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         while True:
             state = await engine.get(RUN)
             if state is not None and holds(state):

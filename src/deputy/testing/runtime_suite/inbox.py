@@ -10,7 +10,7 @@ from msgspec import json
 from deputy.core.events import APPROVAL
 from deputy.core.state import answer_key
 from deputy.testing.runtime_suite.case_helpers import (
-    PATIENCE_SECONDS,
+    MAX_WAIT_SECONDS,
     RUN,
     CallCounter,
     completed,
@@ -133,7 +133,7 @@ async def _awaited(engine: Engine) -> str:
 
 
 async def _end(engine: Engine) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         await engine.result(RUN)
 
 

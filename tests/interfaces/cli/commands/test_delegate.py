@@ -638,9 +638,9 @@ def loading(house, server, **env: str):
 
 
 def test_the_first_request_is_on_the_wire_before_the_painter_is_loaded(house, tmp_path):
-    # With all the patience there is, only a sign of the request has the painter loaded, and none ever comes.
+    # With the longest wait, only a sign of the request has the painter loaded, and none ever comes.
     (tmp_path / "sitecustomize.py").write_text(
-        "import deputy.interfaces.view.renderers as painters\npainters.PATIENCE_SECONDS = 600\n"
+        "import deputy.interfaces.view.renderers as painters\npainters.MAX_WAIT_SECONDS = 600\n"
     )
     with provider(answering(ScriptedTurn(text="x", faults=("no_headers",))), strict=False) as server:
         terminal = loading(house, server, PYTHONPATH=str(tmp_path))
