@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from deputy.backends.registry import BackendRegistry
+    from deputy.backends.backend_registry import BackendRegistry
     from deputy.core.conditions import Conditions
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
@@ -233,7 +233,7 @@ async def _open_models(parts: RuntimeParts, journal: SqlJournal) -> AsyncGenerat
 
 
 def _find_backends(parts: RuntimeParts, journal: SqlJournal, models: ModelFactory) -> BackendRegistry:
-    from deputy.backends.registry import BackendRegistry
+    from deputy.backends.backend_registry import BackendRegistry
     from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
     return BackendRegistry(

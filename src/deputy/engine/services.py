@@ -129,7 +129,7 @@ class Services:
         self._paced: dict[str, PacedProgress] = {}
         """The progress of active runs."""
         self._shown: dict[str, ShownEvents] = {}
-        """By run, what watchers have seen: a suspended run that goes on does not show it again."""
+        """By run, what watchers have seen: a suspended run that continues does not show it again."""
 
     def always_allowed(self, run: str, round_number: int) -> set[str]:
         """The tools of a run that a person has always allowed in this round; suspending the run keeps them."""

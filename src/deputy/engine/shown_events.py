@@ -1,4 +1,4 @@
-"""What watchers have seen of a run: when a suspended run goes on, its replay shows nothing again."""
+"""What watchers have seen of a run: when a suspended run continues, its replay shows nothing again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ShownEvents:
         """A weak reference: the context of a suspended run is freed."""
         self._shown: list[Progress] = []
         self._before: list[Progress] = []
-        """Seen before the run went on, and not repeated yet."""
+        """Seen before the run continued, and not repeated yet."""
 
     def is_new(self, run: RunContext, progress: Progress) -> bool:
         """Whether watchers have not seen this event."""

@@ -87,7 +87,9 @@ def command(
         return run_command(lambda stop: _ask(console, task, options, stop))
     if context or agent is not None or options.timeout is not None:
         name = "--context" if context else "--timeout" if agent is None else "--agent"
-        raise UsageError(name, Unquoted("with -c"), "the subagent keeps what its first question gave; leave it out")
+        raise UsageError(
+            name, Unquoted("with -c"), "the subagent keeps the options of its first question; leave it out"
+        )
     run = _last(str(options.workspace))
     return run_command(lambda stop: _go_on(console, run, question, options, stop))
 

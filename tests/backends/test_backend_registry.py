@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deputy.backends.registry import BackendRegistry
+from deputy.backends.backend_registry import BackendRegistry
 from deputy.models.factory import ModelFactory
 
 
