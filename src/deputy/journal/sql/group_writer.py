@@ -73,6 +73,7 @@ class GroupWriter:
         self._is_abandoned = False
         self._progress: dict[str, deque[_Shown]] = {}
         self._progressed: dict[str, int] = {}
+        self._showing = threading.Lock()
         self._shown_at = float("-inf")
         self._beat_at: float | None = None
         self._held: set[str] = set()
@@ -118,12 +119,14 @@ class GroupWriter:
 
     def show_progress(self, run: str, at: float, body: bytes) -> None:
         """Queue a progress event; it is written with one of the next commits."""
-        ring = self._progress.get(run)
-        if ring is None:
-            ring = self._progress.setdefault(run, deque(maxlen=_RING))
-        count = self._progressed.get(run, 0)
-        self._progressed[run] = count + 1
-        ring.append(_Shown(count % _RING, at, body))
+        # The writer takes what is pending: an event added to a ring that it has taken would be lost.
+        with self._showing:
+            ring = self._progress.get(run)
+            if ring is None:
+                ring = self._progress[run] = deque(maxlen=_RING)
+            count = self._progressed.get(run, 0)
+            self._progressed[run] = count + 1
+            ring.append(_Shown(count % _RING, at, body))
 
     async def close(self, *, orderly: bool = True) -> None:
         """Write what is pending, release all leases and close the file; if not orderly, stop as a kill would."""
@@ -192,12 +195,9 @@ class GroupWriter:
 
     def _take_progress(self) -> list[Row]:
         """The rows of the pending progress."""
-        shown: list[tuple[str, _Shown]] = []
-        while self._progress:
-            run, ring = self._progress.popitem()
-            # Copied at once: the event loop may still add to it.
-            shown += [(run, one) for one in tuple(ring)]
-        return [(run, one.slot, one.at, self._mask(one.body)) for run, one in shown]
+        with self._showing:
+            taken, self._progress = self._progress, {}
+        return [(run, one.slot, one.at, self._mask(one.body)) for run, ring in taken.items() for one in ring]
 
     def _is_beat_due(self) -> bool:
         return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds
