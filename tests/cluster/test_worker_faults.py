@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import closing
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +13,9 @@ from tests.support.cluster import ClusterHost
 from tests.support.postgres import fresh_database
 
 from deputy.core.errors import StorageBusy, StorageTooNew, WorkspaceError
-from deputy.core.events import Noted, RunOpened
-from deputy.core.outcome import Failed
-from deputy.core.request import Lineage
+from deputy.core.events import Noted, QuestionAsked, Requested, Returned, RunOpened
+from deputy.core.outcome import Completed, Failed
+from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.journal.postgres import postgres_queries, postgres_writer
 from deputy.journal.postgres.postgres_journal import PostgresJournal
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
@@ -180,15 +181,66 @@ def test_a_process_that_looks_for_late_runs_reads_only_states_that_changed(tmp_p
                     return rows(query, *values)
 
                 queries._rows = noted  # type: ignore[method-assign]
-                first = queries.unsettled_besides((), "")
-                again = queries.unsettled_besides((), "")
+                first = queries.due((), "", (), 0.0)
+                again = queries.due((), "", (), 0.0)
                 assert [state.run for state in first] == [state.run for state in again] == runs
                 assert sorted(asked) == runs
                 await submitter.cancel(runs[2])
                 await submitter.result(runs[2])
                 asked.clear()
-                states = {state.run: state.status for state in queries.unsettled_besides((), "")}
+                states = {state.run: state.status for state in queries.due((), "", (), 0.0)}
                 assert (states[runs[2]], asked) == ("cancelled", [runs[2]])
+
+    asyncio.run(go())
+
+
+@pytest.mark.rule("cluster.look")
+def test_a_run_that_waits_for_a_person_is_looked_at_only_when_its_time_is_over(tmp_path: Path) -> None:
+    async def go() -> None:
+        host = ClusterHost(tmp_path)
+        async with host.write() as journal:
+            for run, until in (("sess_1_ever00", None), ("sess_2_until0", 50.0)):
+                lease = await journal.begin(run, RunOpened(lineage=Lineage.root(run)))
+                assert lease is not None
+                await journal.append(lease, "question:1.asked", QuestionAsked(topic="answer", until=until))
+            with host.read() as queries:
+
+                def found(now: float, *parked: str) -> list[str]:
+                    return [state.run for state in queries.due((), "", parked, now)]
+
+                assert [found(now) for now in (49.0, 50.0, 49.0)] == [[], ["sess_2_until0"], ["sess_2_until0"]]
+                # Of ten thousand runs that wait, a worker keeps no state.
+                seen: Any = queries._seen  # pyright: ignore[reportPrivateUsage]
+                assert seen["sess_1_ever00"][1] == inf
+                assert len(queries.unsettled_besides((), "")) == 2
+                done = Completed(lineage=Lineage.root("sess_2_until0"), summary="done")
+                await journal.finish(lease, "returned", Returned(outcome=done))
+                # One that this process parked has ended elsewhere, and its caller has the result.
+                host.execute("UPDATE runs SET is_settled = true WHERE run = 'sess_2_until0'")
+                assert (found(50.0), found(50.0, "sess_1_ever00", "sess_2_until0")) == ([], ["sess_2_until0"])
+
+    asyncio.run(go())
+
+
+@pytest.mark.rule("cluster.look")
+def test_a_late_run_whose_subagent_waits_for_a_person_is_not_ended(tmp_path: Path) -> None:
+    async def go() -> None:
+        host = ClusterHost(tmp_path)
+        async with host.write() as journal, host.start(unused, claims=False) as engine:
+            late = journal.clock.now() - 100.0
+            for run in ("sess_1_alone0", "sess_2_asks00"):
+                lease = await journal.begin(run, RunOpened(lineage=Lineage.root(run, deadline=late)))
+                assert lease is not None
+            task = Request(
+                session_id="sess_3_child0", target=Hop("task:a", "task"), prompt="a", caller=Lineage.root(run),
+                caller_grant=Grant(),
+            )  # fmt: skip
+            child = await journal.spawn(lease, "spawn:1", task.session_id, Requested(request=task, parent=run))
+            assert child is not None
+            await journal.append(child, "question:1.asked", QuestionAsked(topic="answer"))
+            await engine.expire_others()
+            with host.read() as queries:
+                assert {one.run for one in queries.live()} == {run, task.session_id}
 
     asyncio.run(go())
 

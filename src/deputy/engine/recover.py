@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
@@ -91,6 +92,13 @@ def unanswered(statuses: Iterable[RunStatus], now: float) -> list[State]:
     """The runs whose question was not answered in time."""
     states = (run_status.state for run_status in statuses)
     return [state for state in states if state.waits and state.answer_by is not None and state.answer_by <= now]
+
+
+def waits_until(state: State) -> float | None:
+    """Until when a run waits for a person; None when it does not wait for one."""
+    if state.status != "waiting":
+        return None
+    return math.inf if state.answer_by is None else state.answer_by
 
 
 def has_time_below(below: Iterable[State], now: float) -> bool:

@@ -81,7 +81,7 @@ class PlacedCalls:
     async def _tell_why(self, run: str) -> bool:
         holder = None
         with suppress(StorageError):
-            holder = (await self._runtime.journal.read(lambda queries: queries.holders())).get(run)
+            holder = (await self._runtime.journal.read(lambda queries: queries.holders((run,)))).get(run)
         if holder is None or not holder.is_queued or holder.is_served:
             return False
         self.tell(no_worker(holder.queue))

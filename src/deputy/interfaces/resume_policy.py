@@ -113,7 +113,7 @@ async def has_workers(runtime: Runtime, run: str) -> bool:
     """Whether workers carry out this live run."""
     if runtime.store.is_local:
         return False
-    holder = (await runtime.journal.read(lambda queries: queries.holders())).get(run)
+    holder = (await runtime.journal.read(lambda queries: queries.holders((run,)))).get(run)
     return holder is not None and bool(holder.queue)
 
 

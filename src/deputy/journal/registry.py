@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def statuses(queries: Queries, states: Sequence[State]) -> list[RunStatus]:
     """The status of these runs, with whether a process holds them."""
-    holders = queries.holders()
+    holders = queries.holders([state.run for state in states])
 
     def status(state: State) -> RunStatus:
         holder = holders.get(state.run)
@@ -114,7 +114,7 @@ def orphaned(queries: Queries) -> list[str]:
     """The runs whose process died during a step that must not be repeated: its command may still run."""
     live = queries.live()
     at_work = [state.run for state in live if any(not step.is_repeatable for step in state.under_way.values())]
-    holders: dict[str, LeaseHolder] = queries.holders() if at_work else {}
+    holders: dict[str, LeaseHolder] = queries.holders(at_work) if at_work else {}
     return [run for run in at_work if run in holders and holders[run].is_gone]
 
 

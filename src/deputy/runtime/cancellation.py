@@ -140,8 +140,9 @@ class Canceller(Generic[L]):
             return []
         # A run is excused by a descendant that is active here and has time.
         active = [RunStatus(state=work.lease.state, is_orphaned=False) for work in self._supervisor.work.values()]
-        late = overdue((*statuses, *active), now)
-        return await self.end_late([state for state in late if state.run not in self._supervisor.work])
+        late = [state for state in overdue((*statuses, *active), now) if state.run not in self._supervisor.work]
+        # Those that wait for a person excuse their callers too, and are not among the statuses.
+        return await self.end_late([state for state in late if await self.is_late(state, now)])
 
     async def end_late(self, states: Iterable[State]) -> list[str]:
         """End overdue runs of any process; returns those that were not active here."""

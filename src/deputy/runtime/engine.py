@@ -266,10 +266,11 @@ class LocalEngine(Generic[L]):
 
         Other orphaned runs wait for an explicit resume or `serve`: continuing them costs money.
         """
+        now = self._world.now()
         # Active runs are stopped by `stop_late`.
-        statuses = await self._journal.unfinished(frozenset(self._supervisor.work))
+        statuses = await self._journal.due(frozenset(self._supervisor.work), self._supervisor.parking.waiting, now)
         ended = await self._supervisor.stopping.end_overdue(statuses)
-        for state in unanswered(statuses, self._world.now()):
+        for state in unanswered(statuses, now):
             await self._refuse(state)
         for status in statuses:
             state = status.state
@@ -277,10 +278,6 @@ class LocalEngine(Generic[L]):
                 await self._supervisor.end_elsewhere(state)
             elif status.is_orphaned and state.status != "waiting" and self._supervisor.owns(state.parent):
                 await self._supervisor.ensure_running(state.run)
-        # An ended run whose result was delivered elsewhere is not among the unfinished ones.
-        for run in self._supervisor.parking.waiting - {status.state.run for status in statuses}:
-            if (state := await self._journal.state(run)) is not None and not state.is_live:
-                await self._supervisor.end_elsewhere(state)
         return ended
 
     async def _refuse(self, state: State) -> None:

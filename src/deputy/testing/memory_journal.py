@@ -31,7 +31,7 @@ from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.engine.partial_result import late_ending
 from deputy.engine.ports import Writing
 from deputy.engine.ports.queries import ErrorContext, LoggedErrorRow, ProgressEvent
-from deputy.engine.recover import RunStatus
+from deputy.engine.recover import RunStatus, waits_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -352,6 +352,15 @@ class MemoryJournal:
                 and not (state.run in active and self._disk.leases.get(state.run, (None, 0))[0] == self._owner)
             ]
         )
+
+    async def due(self, active: Collection[str], parked: Collection[str], now: float) -> Sequence[RunStatus]:
+        """The same, without what waits for a person until later, and with the parked runs that have ended."""
+        found = [
+            one for one in await self.unfinished(active) if (until := waits_until(one.state)) is None or until <= now
+        ]
+        gone = [self._disk.state(run) for run in set(parked) - {one.state.run for one in found}]
+        ended = [RunStatus(state=state, is_orphaned=True) for state in gone if state is not None and not state.is_live]
+        return [*found, *ended]
 
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, callers first."""

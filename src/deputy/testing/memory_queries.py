@@ -16,7 +16,7 @@ from deputy.engine.ports.queries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from types import TracebackType
 
     from deputy.core.events import Record
@@ -91,13 +91,13 @@ class MemoryQueries:
         """All runs below a run."""
         return sorted(self._disk.descendants(run), key=_age)
 
-    def holders(self) -> dict[str, LeaseHolder]:
-        """The processes that hold leases, by run."""
+    def holders(self, runs: Collection[str] | None = None) -> dict[str, LeaseHolder]:
+        """The processes that hold the leases of these runs, or of all, by run."""
         alive = self._disk.alive
         return {
             run: LeaseHolder(owner=owner, is_gone=owner not in alive, is_silent=owner not in alive)
             for run, (owner, _) in self._disk.leases.items()
-            if owner is not None
+            if owner is not None and (runs is None or run in runs)
         }
 
     def addressed(self) -> list[tuple[str, str]]:

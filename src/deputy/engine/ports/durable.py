@@ -398,6 +398,13 @@ class Journal(Protocol[L]):
         """
         ...
 
+    async def due(self, active: Collection[str], parked: Collection[str], now: float) -> Sequence[RunStatus]:
+        """The unfinished runs on which a process may have to act now, and the ones among `parked` that have ended.
+
+        A store may leave out runs that wait for a person until later. Runs among `active` are left out as above.
+        """
+        ...
+
     async def descendants(self, run: str) -> Sequence[State]:
         """The states of all descendants of a run."""
         ...

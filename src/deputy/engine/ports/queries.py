@@ -9,7 +9,7 @@ from msgspec import Struct
 from deputy.core.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -222,8 +222,8 @@ class Queries(Protocol):
         """All runs below a run, oldest first."""
         ...
 
-    def holders(self) -> dict[str, LeaseHolder]:
-        """The processes that hold leases, by run; the death of a process writes no record."""
+    def holders(self, runs: Collection[str] | None = None) -> dict[str, LeaseHolder]:
+        """The processes that hold the leases of these runs, or of all, by run; the death of one writes no record."""
         ...
 
     def addressed(self) -> list[tuple[str, str]]:

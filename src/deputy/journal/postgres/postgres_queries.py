@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deputy.core.errors import StorageError
 from deputy.core.queue_names import queue_of
+from deputy.core.state import State
 from deputy.engine.ports.queries import FOLLOW_LIMIT, Changes, Cursor, DamagedRecord, LeaseHolder
+from deputy.engine.recover import waits_until
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import NOW, translated
 from deputy.journal.postgres.store_address import PostgresSession, is_away, storage_error
@@ -17,15 +19,15 @@ from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries, age
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from deputy.core.state import State
     from deputy.journal.postgres.store_address import StoreAddress
 
 _HOLDERS = (
     "SELECT l.run, l.owner, extract(epoch FROM clock_timestamp() - o.beat)::float8, o.host, l.queue, false"
-    " FROM leases l LEFT JOIN owners o USING (owner) WHERE l.owner IS NOT NULL"
+    " FROM leases l LEFT JOIN owners o USING (owner) WHERE l.owner IS NOT NULL{0}"
     " UNION ALL SELECT l.run, '', 0, '', l.queue, l.is_placed FROM leases l JOIN runs r USING (run)"
-    " WHERE r.is_live AND l.owner IS NULL AND l.queue IS NOT NULL"
+    " WHERE r.is_live AND l.owner IS NULL AND l.queue IS NOT NULL{0}"
 )
+_ALL_HOLDERS, _HOLDERS_OF = _HOLDERS.format(""), _HOLDERS.format(" AND l.run = ANY (?1)")
 _WORKERS = (
     "SELECT owner, host, version, labels, slots, draining, extract(epoch FROM clock_timestamp() - beat)::float8,"
     " (SELECT count(*) FROM leases l WHERE l.owner = owners.owner), clock_offset, keys FROM owners"
@@ -89,8 +91,11 @@ class PostgresQueries(SqlQueries):
         self._max_wait_seconds = max_wait_seconds
         self._trusts_silence = trusts_silence
         self._is_closing = is_closing
-        self._unsettled: dict[str, tuple[bytes, State]] = {}
-        """The unsettled runs of others when this was last asked, with the checksums of their states."""
+        self._seen: dict[str, tuple[bytes, State | float]] = {}
+        """The unsettled runs of others by `due`, with the checksums of their states.
+
+        Of a run that waits for a person only the time until which it may: there may be very many of them.
+        """
 
     @classmethod
     def open(cls, address: StoreAddress, **options: Any) -> PostgresQueries:
@@ -115,12 +120,12 @@ class PostgresQueries(SqlQueries):
         """The processes that were silent for a day and hold nothing."""
         return [row[0] for row in self._rows(_ENDED_OWNERS)]
 
-    def holders(self) -> dict[str, LeaseHolder]:
+    def holders(self, runs: Collection[str] | None = None) -> dict[str, LeaseHolder]:
         """The processes that hold leases, by run; whether they live is judged by the clock of the database."""
         is_trusted = self._trusts_silence()
         here = boot_id()
         found: dict[str, LeaseHolder] = {}
-        rows = self._rows(_HOLDERS)
+        rows = self._rows(_ALL_HOLDERS) if runs is None else self._rows(_HOLDERS_OF, list(runs))
         served = self._served() if any(is_queued for *_, is_queued in rows) else set[str]()
         for run, owner, silence, host, queue, is_queued in rows:
             is_silent = silence is not None and silence > self._stale_seconds
@@ -184,16 +189,29 @@ class PostgresQueries(SqlQueries):
         return lacking
 
     def unsettled_besides(self, active: Collection[str], owner: str) -> list[State]:
-        """The unsettled runs without the active ones of this owner; only states that changed are read again."""
-        rows = self._rows(_UNSETTLED)
-        sums = {run: total for run, holder, total in rows if holder != owner or run not in active}
-        kept = {run: seen for run, seen in self._unsettled.items() if sums.get(run) == seen[0]}
-        changed = [run for run in sums if run not in kept]
-        for begin in range(0, len(changed), _READ_AT_ONCE):
-            found = self._states_of(changed[begin : begin + _READ_AT_ONCE])
-            kept |= {state.run: (sums[state.run], state) for state in found}
-        self._unsettled = kept
-        return sorted((state for _, state in kept.values()), key=age)
+        """The unsettled runs without the active ones of this owner, oldest first."""
+        return sorted(self._states_of(self._others(active, owner)), key=age)
+
+    def due(self, active: Collection[str], owner: str, parked: Collection[str], now: float) -> list[State]:
+        """The same without runs that wait for a person until later, and with the parked ones that have ended.
+
+        Only states that changed are read again.
+        """
+        sums = self._others(active, owner)
+        seen = {run: one for run, one in self._seen.items() if sums.get(run) == one[0]}
+        wanted = [run for run in sums if run not in seen or _is_over(seen[run][1], now)]
+        for begin in range(0, len(wanted), _READ_AT_ONCE):
+            for state in self._states_of(wanted[begin : begin + _READ_AT_ONCE]):
+                until = waits_until(state)
+                seen[state.run] = (sums[state.run], state if until is None or until <= now else until)
+        self._seen = seen
+        found = [one for _, one in seen.values() if isinstance(one, State)]
+        gone = self._states_of([run for run in parked if run not in sums])
+        return sorted((*found, *(state for state in gone if not state.is_live)), key=age)
+
+    def _others(self, active: Collection[str], owner: str) -> dict[str, bytes]:
+        """The checksums of the states of unsettled runs, without the active ones of this owner."""
+        return {run: total for run, holder, total in self._rows(_UNSETTLED) if holder != owner or run not in active}
 
     def _states_of(self, runs: Collection[str]) -> list[State]:
         """The states of these runs in one answer, oldest first."""
@@ -216,6 +234,10 @@ class PostgresQueries(SqlQueries):
                     raise storage_error(self._session.address, error) from error
             self._session.drop()
             time.sleep(_PAUSE_SECONDS)
+
+
+def _is_over(seen: State | float, now: float) -> bool:
+    return not isinstance(seen, State) and seen <= now
 
 
 def _is_of(owner: str, boot: str) -> bool:

@@ -339,6 +339,15 @@ class SqlJournal:
 
         return await self.read(find)
 
+    async def due(self, active: Collection[str], parked: Collection[str], now: float) -> Sequence[RunStatus]:
+        """The unfinished runs on which a process may have to act now, and the `parked` ones that have ended."""
+
+        def find(queries: SqlQueries) -> list[RunStatus]:
+            states = queries.due(active, self.owner, parked, now)
+            return registry.statuses(queries, states) if states else []
+
+        return await self.read(find)
+
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, oldest first."""
         return await self.read(lambda queries: queries.descendants(run))
@@ -362,7 +371,7 @@ class SqlJournal:
 
     def _addressed(self, queries: SqlQueries) -> list[tuple[str, str]]:
         addressed = queries.addressed()
-        holders = queries.holders() if addressed else {}
+        holders = queries.holders([run for run, _ in addressed]) if addressed else {}
         return [
             (run, topic)
             for run, topic in addressed

@@ -115,8 +115,8 @@ class SqlQueries:
         """The runs that ended with an open question, oldest first."""
         return [state for state in self._states(_BLOCKED) if state.status == "blocked"]
 
-    def holders(self) -> dict[str, LeaseHolder]:
-        """The processes that hold leases, by run."""
+    def holders(self, runs: Collection[str] | None = None) -> dict[str, LeaseHolder]:
+        """The processes that hold the leases of these runs, or of all, by run."""
         raise NotImplementedError
 
     def cursor(self) -> Cursor:
@@ -177,6 +177,12 @@ class SqlQueries:
         )
         others = (self.state(run) for run, holder in rows if holder != owner or run not in active)
         return sorted((state for state in others if state is not None), key=age)
+
+    def due(self, active: Collection[str], owner: str, parked: Collection[str], now: float) -> list[State]:
+        """The same with the parked runs that have ended; a store may leave out what waits for a person until later."""
+        found = self.unsettled_besides(active, owner)
+        gone = map(self.state, set(parked) - {state.run for state in found})
+        return [*found, *(state for state in gone if state is not None and not state.is_live)]
 
     def nested(self, root: str) -> list[tuple[str, str, bytes]]:
         """The nested runs of a tree: id, the run that started it, and its reservation."""

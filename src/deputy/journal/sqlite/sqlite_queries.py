@@ -15,6 +15,7 @@ from deputy.journal.sqlite.connection import open_reader, retry_while_busy, type
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Collection
     from pathlib import Path
 
     from deputy.core.state import State
@@ -104,12 +105,15 @@ class SqliteQueries(SqlQueries):
             self._live_states, self._read_at = super().live(), changes
         return self._live_states.copy()
 
-    def holders(self) -> dict[str, LeaseHolder]:
-        """The processes that hold leases, by run."""
+    def holders(self, runs: Collection[str] | None = None) -> dict[str, LeaseHolder]:
+        """The processes that hold the leases of these runs, or of all, by run."""
         now = time.monotonic()
         known: dict[str, LeaseHolder] = {}
         found: dict[str, LeaseHolder] = {}
+        asked = None if runs is None else set(runs)
         for run, owner, beat in self._rows(_HOLDERS):
+            if asked is not None and run not in asked:
+                continue
             # Each process is looked up once, however many runs it has.
             if owner not in known:
                 is_silent = beat is None or now - beat > self._stale_seconds

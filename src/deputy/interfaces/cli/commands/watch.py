@@ -154,7 +154,7 @@ class _Follower:
             return None
         # The death of a process writes no record.
         self._check_holder_at = now + _HOLDER_SECONDS
-        holder = self._queries.holders().get(self._run)
+        holder = self._queries.holders((self._run,)).get(self._run)
         if holder is not None and not holder.is_orphaned:
             return None
         current = self._queries.state(self._run)
