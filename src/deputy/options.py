@@ -137,7 +137,7 @@ class DeputyOptions:
     worker: str | None = field(
         default=None, metadata=_valid(_is_label, "give a label of letters, digits and -, or '' for workers without one")
     )
-    """The label of the workers that get the runs, where the store has workers; None: as the config says."""
+    """The label of the workers that get the runs; it needs a store with workers. None: as the config says."""
     here: bool = field(default=False, metadata=_valid(lambda value: isinstance(value, bool), "give True or False"))
     """Whether runs stay in this process although the store has workers."""
     budget: Budget | None = field(default=None, metadata=_valid(_optional(Budget), "give a deputy.Budget"))

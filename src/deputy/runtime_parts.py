@@ -194,7 +194,13 @@ def prune_store(parts: RuntimeParts) -> None:
 def queue_of_new_runs(parts: RuntimeParts) -> str:
     """The queue of new runs; empty without workers, and for runs that use objects of this process."""
     options = parts.options
-    if parts.store.is_local or options.here or not dispatch_name():
+    if options.here:
+        return ""
+    if parts.store.is_local or not dispatch_name():
+        if options.worker:
+            raise UsageError(
+                "worker", options.worker, "there are no workers here: set DEPUTY_STORE and DEPUTY_DISPATCH, or omit it"
+            )
         return ""
     objects = {
         "tools": options.tools,

@@ -160,19 +160,20 @@ class StoreReport(Struct, frozen=True):
 
 def migrate_store(folder: Path) -> tuple[str, int, int]:
     """Bring the tables of the Postgres store to this version; its address, and the versions before and after."""
-    from deputy.journal.postgres.postgres_schema import VERSION, migrate
+    from deputy.journal.postgres.postgres_schema import VERSION, check_encoding, migrate
 
     store = _postgres(store_url(), folder)
     # The first connection, whose errors name what the server said.
     session = store.session()
     try:
-        if dispatch_name():
-            from deputy.placement.dbos_dispatch import migrate as migrate_queues
-
-            migrate_queues(store.address.url, store.location)
+        check_encoding(session)
         before = migrate(session)
     finally:
         session.close()
+    if dispatch_name():
+        from deputy.placement.dbos_dispatch import migrate as migrate_queues
+
+        migrate_queues(store.address.url, store.location)
     return (
         store.location,
         0 if before is None else before.version,

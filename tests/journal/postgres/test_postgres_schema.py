@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from ssl import SSLCertVerificationError, SSLEOFError
 
 import pytest
 from tests.support.postgres import empty_database, fresh_database
 
-from deputy.core.errors import StorageDenied, StorageFull, StorageTooNew, StorageTooOld, UsageError
+from deputy.core.errors import StorageBusy, StorageDenied, StorageFull, StorageTooNew, StorageTooOld, UsageError
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress, driver, storage_error
 
@@ -76,6 +77,22 @@ def test_a_wrong_password_is_an_error_that_names_it() -> None:
     assert isinstance(error, StorageDenied)
     assert "the server refused the user or the password" in str(error)
     assert "wrong-horse" not in str(error)
+
+
+@pytest.mark.rule("store.schema")
+def test_a_connection_that_is_not_secure_says_so() -> None:
+    address = StoreAddress("postgres://me@db/x?sslmode=verify-full")
+    for refused in (
+        ConnectionError('PostgreSQL server at "db:5432" rejected SSL upgrade'),
+        SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed"),
+    ):
+        error = storage_error(address, refused)
+        assert isinstance(error, StorageDenied)
+        assert "Let the server offer TLS with a certificate that this machine knows" in str(error)
+    # A server that goes away while a connection begins is away: its clients try again.
+    assert isinstance(storage_error(address, SSLEOFError(8, "EOF occurred in violation of protocol")), StorageBusy)
+    wrong = driver().exceptions.ClientConfigurationError("`sslmode` parameter must be one of: disable, require")
+    assert "Correct the store's address" in str(storage_error(address, wrong))
 
 
 @pytest.mark.rule("store.schema")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 import threading
 import time
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +28,6 @@ from deputy.testing.queries_suite import opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
 RUN, OTHER = "sess_1_root00", "sess_2_other0"
 DONE = Returned(outcome=Completed(lineage=Lineage.root(RUN), summary="done"))
@@ -242,10 +244,10 @@ def test_a_follower_misses_no_commit_that_overlaps_another(tmp_path: Path) -> No
 
 @pytest.mark.rule("store.away")
 def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_reported(tmp_path: Path) -> None:
-    server = OwnServer(tmp_path)
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents[:3]:
-        folder.chmod(0o755)
+    # Another session of pytest may close the folders above its own.
+    place = Path(tempfile.mkdtemp(prefix="deputy-pg-"))
+    place.chmod(0o755)
+    server = OwnServer(place)
     url = server.start()
     migrated(url)
 
@@ -274,6 +276,7 @@ def test_a_database_that_restarts_loses_nothing_and_one_that_stays_away_is_repor
         asyncio.run(work())
     finally:
         server.stop("immediate")
+        shutil.rmtree(place)
 
 
 @pytest.mark.rule("store.away")

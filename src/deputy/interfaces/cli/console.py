@@ -178,12 +178,23 @@ def with_console(json_help: str = "Print JSON.") -> Callable[[Callable[..., Any]
                 code = function(console, **arguments)
             except UnknownRun as error:
                 code = console.not_found(print_error(error))
+                _name_store()
             if code:
                 click.get_current_context().exit(code)
 
         return command
 
     return decorate
+
+
+def _name_store() -> None:
+    """Say which store was searched: another terminal may use another one."""
+    from deputy.journal.home import home_path
+    from deputy.stores import find_store
+
+    store = find_store(home_path())
+    if not store.is_local:
+        warn(f"searched {store.name}. Another store is named by DEPUTY_STORE; without it the journal is in your home.")
 
 
 def with_run_options(*names: str, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
-from deputy.core.errors import StorageTooNew, StorageTooOld
+from deputy.core.errors import StorageFailed, StorageTooNew, StorageTooOld
 from deputy.journal.postgres.store_address import is_away, storage_error
 
 if TYPE_CHECKING:
@@ -52,6 +52,17 @@ def check(session: PostgresSession) -> None:
         raise StorageTooOld(location, f"its tables have version {found.version}, and this Deputy needs {VERSION}")
     if _is_restored(session):
         raise StorageTooOld(location, "it was restored from a backup, and its positions must be set anew")
+
+
+def check_encoding(session: PostgresSession) -> None:
+    """Refuse a database that cannot hold every text."""
+    encoding: str = session.fetch("SELECT current_setting('server_encoding')")[0][0]
+    if encoding != "UTF8":
+        raise StorageFailed(
+            session.address.location,
+            f"the database has the encoding {encoding}, and Deputy needs UTF8",
+            "Create it anew: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0; then migrate it.",
+        )
 
 
 def migrate(session: PostgresSession) -> SchemaVersion | None:

@@ -43,6 +43,10 @@ _AWAY_CODES = frozenset({"25P03", "40001", "40P01", "53300", "55P03"})
 """Errors after which the same transaction may succeed."""
 _REACH = "Start the server, or check host, port and network of the store's address; then try again. Nothing was lost."
 
+_SECURE = (
+    "Let the server offer TLS with a certificate that this machine knows, or change sslmode in the store's address."
+)
+
 
 class StoreAddress:
     """The URL of a store. Its password is shown nowhere."""
@@ -217,6 +221,10 @@ def storage_error(address: StoreAddress, error: BaseException) -> StorageError:
             return StorageFull(name, what, "Free some space on the disk of the database, then try again.")
         case "XX001" | "XX002":
             return StorageCorrupt(name, what, "Restore the database from a backup.")
+        case _ if "CERTIFICATE_VERIFY_FAILED" in what or "rejected SSL upgrade" in what:
+            return StorageDenied(name, f"no secure connection ({what})", _SECURE)
+        case _ if type(error).__name__ == "ClientConfigurationError":
+            return StorageFailed(name, what, "Correct the store's address, then try again.")
         case _ if is_away(error):
             return StorageBusy(name, f"cannot reach it ({what})", _REACH)
         case _:

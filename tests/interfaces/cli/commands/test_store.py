@@ -100,6 +100,39 @@ def test_migrate_prepares_an_empty_database_once(house: CommandHouse) -> None:
 
 
 @pytest.mark.rule("store.schema")
+def test_a_database_that_cannot_hold_every_text_is_refused_before_anything_is_made(house: CommandHouse) -> None:
+    url = empty_database()
+    name = StoreAddress(url).database
+    administer(f"DROP DATABASE {name}")
+    administer(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    machine = Machine(house, "here", url)
+    refused = house.run("store", "migrate", **machine.env, DEPUTY_DISPATCH="dbos")
+    assert refused.returncode == 1
+    assert "the database has the encoding SQL_ASCII, and Deputy needs UTF8. Create it anew" in refused.stderr
+    assert "it has no tables of Deputy yet" in machine.run("ps").stderr
+
+
+@pytest.mark.rule("store.any")
+def test_a_run_of_another_store_is_unknown_and_the_store_is_named(house: CommandHouse) -> None:
+    url = emptied_database()
+    assert house.run("delegate", "--yes", "[look] what is here?").returncode == 0
+    root = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"][0]["session_id"]
+    unknown = Machine(house, "here", url).run("show", root)
+    assert unknown.returncode == 3
+    assert f"searched {StoreAddress(url).location}. Another store is named by DEPUTY_STORE" in unknown.stderr
+    assert "searched" not in house.run("show", "sess_1_nothere").stderr
+
+
+@pytest.mark.rule("cluster.place")
+def test_a_label_of_workers_is_refused_where_there_are_none(house: CommandHouse) -> None:
+    for env in ({}, {"DEPUTY_STORE": emptied_database()}):
+        refused = house.run("delegate", "--yes", "--worker", "gpu", "[look] what is here?", **env)
+        assert refused.returncode == 2
+        assert "there are no workers here: set DEPUTY_STORE and DEPUTY_DISPATCH, or omit it" in refused.stderr
+        assert json.loads(house.run("ps", "--all", "--json", **env).stdout)["delegations"] == []
+
+
+@pytest.mark.rule("store.schema")
 def test_a_store_that_cannot_be_used_says_what_to_do(house: CommandHouse) -> None:
     def said(url: str, *command: str) -> str:
         done = Machine(house, "here", url).run(*(command or ("ps",)))
@@ -116,6 +149,7 @@ def test_a_store_that_cannot_be_used_says_what_to_do(house: CommandHouse) -> Non
         session.run("UPDATE schema_version SET version = 9, oldest = 9")
     assert NEW in said(newer)
     assert NEW in said(newer, "store", "migrate")
+    assert NEW in said(newer, "worker")
     assert NEW in said(newer, "delegate", "--yes", "[look] what is here?")
 
 

@@ -32,10 +32,12 @@ def migrate(console: Console) -> None:
 
     Also run it after a restore from a backup.
     """
-    from deputy.stores import migrate_store
+    from deputy.stores import dispatch_name, migrate_store
 
     location, before, after = migrate_store(store_home())
     done = "Nothing had to change." if before == after else "All machines can use the store now."
+    if dispatch_name():
+        done += " The queues of workers are ready."
     form = {"store": location, "version_before": before, "version": after}
     console.show(form, f"{location}: the tables have version {after}. {done}")
 
