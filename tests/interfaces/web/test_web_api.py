@@ -13,7 +13,8 @@ from tests.support.web_client import open_page
 from deputy.core.limits import Budget
 from deputy.core.task import Task
 from deputy.engine.recover import shown_status
-from deputy.interfaces.web.board import FIELDS, read_position
+from deputy.interfaces.web.board import FIELDS, Frame, read_position
+from deputy.interfaces.web.feed import RESET, Reader
 from deputy.journal.registry import list_runs
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
@@ -386,3 +387,18 @@ def test_a_long_question_in_the_timeline_is_redacted_before_it_is_cut(house, mon
     texts = [span[3] for lane in asyncio.run(main())["lanes"] for span in lane["spans"] if span[0] == "waiting"]
     assert any("x" * 280 in text for text in texts)
     assert "canary" not in "".join(texts)
+
+
+def test_a_reader_that_does_not_read_keeps_few_bytes_and_then_reads_the_board_again():
+    async def main():
+        reader = Reader(frozenset())
+        rows = Frame("rows", b"x" * 1_000_000, 1)
+        for _ in range(5):
+            reader.put([rows])
+        assert len(await reader.next()) == 5
+        for _ in range(100):
+            reader.put([rows])
+        assert sum(len(frame.data) for frame in reader._frames) <= 8_000_000
+        assert await reader.next() == [RESET]
+
+    asyncio.run(main())

@@ -28,7 +28,8 @@ LOOK_SECONDS, QUIET_SECONDS = 0.2, 0.3
 _QUIET_LOOKS = 10
 BEAT_SECONDS = 5.0
 _REOPEN_SECONDS = 2.0
-_MOST_UNREAD = 2000
+_MOST_UNREAD, _FRAME_BYTES = 8_000_000, 200
+"""The bytes that wait for a slow reader before it must read the board again, and what a frame takes beside its data."""
 _T = TypeVar("_T")
 ALWAYS = 1 << 62
 """The look of frames that a reader gets in any case."""
@@ -138,6 +139,7 @@ class Reader:
         self.runs = runs
         """The runs whose text and records it gets."""
         self._frames: list[Frame] = []
+        self._unread = 0
         self._come = asyncio.Event()
         self._is_lost = False
 
@@ -146,10 +148,11 @@ class Reader:
         mine = [frame for frame in frames if not frame.run or frame.run in self.runs]
         if mine:
             self._frames += mine
+            self._unread += sum(len(frame.data) + _FRAME_BYTES for frame in mine)
             self._come.set()
-        if len(self._frames) > _MOST_UNREAD:
+        if self._unread > _MOST_UNREAD:
             # Too slow: it reads the board again.
-            self._frames, self._is_lost = [], True
+            self._frames, self._unread, self._is_lost = [], 0, True
 
     async def next(self) -> list[Frame]:
         """The next frames; empty when there are none for some seconds."""
@@ -160,7 +163,7 @@ class Reader:
         if self._is_lost:
             self._is_lost = False
             return [RESET]
-        frames, self._frames = self._frames, []
+        frames, self._frames, self._unread = self._frames, [], 0
         return frames
 
     def drop_until(self, look: int) -> None:
