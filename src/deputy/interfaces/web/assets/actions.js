@@ -1,6 +1,6 @@
 // What a person does: cancel, resume, start again, export, answer and approve; and what the page says about it.
 
-import {clock, counted, diffLines, duration, exact, h, isDiff, put, setText} from './dom.js';
+import {clock, counted, diffLines, duration, exact, h, isDiff, plain, put, setText} from './dom.js';
 import {ApiError, blob, isLive, nameOf, post, store} from './store.js';
 
 let region;
@@ -22,7 +22,7 @@ export function announce(text) {
   setTimeout(() => {
     if (waitingSaid === null) return;
     lastSaid = Date.now();
-    region.textContent = waitingSaid;
+    region.textContent = plain(waitingSaid);
     waitingSaid = null;
   }, Math.max(0, wait));
 }
@@ -40,6 +40,12 @@ export function complain(error) {
   if (!(error instanceof ApiError)) throw error;
   say([error.message, error.remedy].filter(Boolean).join(' '), 'bad');
 }
+
+/** Says in a place why it could not be read. */
+export const unread = (place) => (error) => {
+  if (!(error instanceof ApiError)) throw error;
+  put(place, h('p.quiet', error.message));
+};
 
 /** Ask before something happens; whether the person agreed. */
 export function ask(question, yes, more = null) {
@@ -228,8 +234,9 @@ class QuestionCard {
           h('span.quiet', `asked ${clock(one.since)}`),
           left(one),
           about?.folder && h('span.quiet.code', exact(about.folder)))));
-    if (store.journal.state === 'damaged') this.element.append(h('p', 'The journal is damaged, so nothing can be answered from here.'));
-    else if (one.answered) this.offerResume(this.element, 'It is answered');
+    this.isReadOnly = store.journal.state === 'damaged';
+    if (this.isReadOnly) this.element.append(h('p', 'The journal is damaged, so nothing can be answered from here.'));
+    if (one.answered && !this.isReadOnly) this.offerResume(this.element, 'It is answered');
     else if (about) this.approve(about);
     else this.words();
     this.element.append(this.result);
@@ -249,6 +256,8 @@ class QuestionCard {
       about.parts.map((part) => h('section.part',
         h('h3', exact(part.name), sizeOf(part.text)),
         isDiff(part.name, part.text) ? diffLines(part.text, exact) : longText(part.text))));
+    this.element.append(this.text);
+    if (this.isReadOnly) return;
     this.seen = [[0, 0]];
     this.last = 0;
     this.progress = h('p.seen', {'aria-live': 'off'});
@@ -257,7 +266,7 @@ class QuestionCard {
     this.no = h('button.deny', {onclick: () => this.send({approve: false})}, 'Deny');
     this.unseen = h('button.plain', {onclick: () => this.showUnseen()}, 'Next unread');
     this.text.addEventListener('scroll', () => this.look(), {passive: true});
-    this.element.append(this.text, this.progress,
+    this.element.append(this.progress,
       h('div.buttons', this.no, this.unseen, this.always, this.yes),
       h('p.quiet.digest', `digest ${this.one.digest}`));
     this.measure = () => requestAnimationFrame(() => this.look());
@@ -267,7 +276,9 @@ class QuestionCard {
 
   /** Note what can be seen now. What was scrolled past in small steps counts too; a jump does not. */
   look() {
-    if (!this.text?.clientHeight) return;
+    // Without a connection nothing can be sent.
+    for (const button of [this.no, this.answer]) if (button && !this.isOver) button.disabled = store.state !== 'live';
+    if (!this.progress || !this.text.clientHeight) return;
     const {scrollTop: top, clientHeight: height, scrollHeight: total} = this.text;
     // In another width the same text has another height.
     const scale = total / (this.total ?? total);
@@ -303,9 +314,12 @@ class QuestionCard {
   // --- questions in words -------------------------------------------------------------------------------------------
 
   words() {
+    this.element.append(h('div.exact.words', exact(this.one.question)));
+    if (this.isReadOnly) return;
     this.field = h('textarea', {rows: '4', 'aria-label': 'Your answer', placeholder: 'Your answer'});
-    this.yes = h('button.main', {onclick: () => this.send({words: this.field.value})}, this.one.needs_resume ? 'Answer and resume' : 'Answer');
-    this.element.append(h('div.exact.words', exact(this.one.question)), this.field, h('div.buttons', this.yes));
+    this.answer = h('button.main', {onclick: () => this.send({words: this.field.value})}, this.one.needs_resume ? 'Answer and resume' : 'Answer');
+    this.element.append(this.field, h('div.buttons', this.answer));
+    this.look();
   }
 
   focus(what) {

@@ -2,7 +2,7 @@
 
 import {addressOf, announce, ask, jobEnded, messagePlaces, WaitingView} from './actions.js';
 import {BoardView} from './board.js';
-import {clock, counted, h, put, setText} from './dom.js';
+import {clock, counted, h, plain, put, setText} from './dom.js';
 import {RunView} from './run.js';
 import {ApiError, dropToken, hasToken, RETRY_MS, setToken, store, takeToken} from './store.js';
 import {TimelineView, UsageView} from './plots.js';
@@ -19,7 +19,7 @@ let view = null;
 let asked = null;
 
 const main = h('main', {id: 'main', tabindex: '-1'});
-const connection = h('span.connection', {role: 'status'});
+const connection = h('span.connection');
 const badge = h('span.badge', {hidden: true});
 const bell = h('button.plain.bell', {title: 'Notify me of questions', onclick: () => allowNotifications()}, 'Notify me');
 const nav = h('nav', {'aria-label': 'Pages'},
@@ -27,7 +27,7 @@ const nav = h('nav', {'aria-label': 'Pages'},
 const top = h('header.top',
   h('a.brand', {href: '/', 'aria-label': 'Deputy, board'}, h('img', {src: '/assets/favicon.svg', alt: '', width: '22', height: '22'}), h('span', 'Deputy')),
   nav, h('span.space'), bell, connection, h('button.plain.help', {'aria-label': 'Keys', title: 'Keys (?)', onclick: () => help()}, '?'));
-const offline = h('div.offline', {role: 'status', hidden: true});
+const offline = h('aside.offline', {'aria-label': 'Connection', hidden: true});
 
 // --- routes -----------------------------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ function show() {
   // The view is in the document before it draws.
   view = make();
   put(main, view.element);
-  view.list?.placed?.();
+  view.placed?.();
   for (const link of nav.querySelectorAll('a')) {
     if (link.pathname === location.pathname) link.setAttribute('aria-current', 'page'); else link.removeAttribute('aria-current');
   }
@@ -65,7 +65,7 @@ function go(path) {
 function titled() {
   const number = store.waiting.size;
   const before = number ? `(${number}) ` : '';
-  document.title = `${before}${view?.title ?? 'Deputy'} · Deputy`;
+  document.title = plain(`${before}${view?.title ?? 'Deputy'} · Deputy`);
   badge.hidden = !number;
   setText(badge, number);
 }
@@ -122,21 +122,25 @@ function help() {
 
 function connected() {
   const words = {live: 'live', connecting: 'connecting', offline: 'offline', token: 'signed out'};
-  setText(connection, words[store.state] ?? store.state);
+  setText(connection, words[store.state]);
+  const isAway = {offline: true, live: false}[store.state] ?? wasAway;
+  if (isAway !== wasAway) announce(words[store.state]);
+  wasAway = isAway;
   connection.className = `connection ${store.state}`;
   offline.hidden = store.state !== 'offline';
   if (store.state === 'offline') setText(offline, `Offline: as of ${clock(store.asOf)}. Connecting again; actions are disabled.`);
   if (store.state === 'token') signIn('The server does not accept the token any more.');
 }
 
+let wasAway = false;
 let planned = new Set();
 store.addEventListener('change', ({detail}) => {
   if (detail === 'state') connected();
-  if (detail === 'waiting' || detail === 'board') { titled(); notifyNew(); }
+  if (detail === 'waiting' || detail === 'board') notifyNew();
   if (!view) return;
   if (!planned.size) {
     const current = view;
-    requestAnimationFrame(() => { const all = planned; planned = new Set(); if (view === current) for (const what of all) view.update(what); });
+    requestAnimationFrame(() => { const all = planned; planned = new Set(); if (view !== current) return; for (const what of all) view.update(what); titled(); });
   }
   planned.add(detail);
 });
@@ -152,7 +156,7 @@ function notifyNew() {
   announce(`${counted(fresh.length, 'question')} ${fresh.length === 1 ? 'waits' : 'wait'} for you.`);
   if (!('Notification' in window) || Notification.permission !== 'granted' || !store.stream.isLeader) return;
   for (const one of fresh.slice(0, 5)) {
-    const note = new Notification(`${one.label} asks`, {body: one.question.slice(0, 200), tag: `${one.run} ${one.key}`});
+    const note = new Notification(plain(`${one.label} asks`), {body: plain(one.question.slice(0, 200)), tag: `${one.run} ${one.key}`});
     note.onclick = () => { focus(); go(addressOf(one)); };
   }
 }

@@ -1,6 +1,6 @@
 // The board: what waits, then all runs as a tree.
 
-import {addressOf, againRun, ask, cancelRuns, countDown, questionLine, resumeRuns, say} from './actions.js';
+import {addressOf, againRun, ask, cancelRuns, countDown, exportRun, questionLine, resumeRuns, say} from './actions.js';
 import {counted, duration, h, lastRecords, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
 import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 import {VirtualList} from './lists.js';
@@ -21,13 +21,17 @@ const lastSign = (row) => Math.max(row.last_at, store.doing.get(row.id)?.[2] ?? 
 /** Whether a run should be seen although its siblings are folded. */
 const standsOut = (row) => row.flags.length > 0 || row.status === 'waiting' || row.status === 'blocked' || row.status === 'failed';
 
+// What a person who comes back to the board finds as it was.
+const folded = new Set();
+const opened = new Set();
+let lastKey = '';
+
 export class BoardView {
   constructor(go) {
     this.go = go;
     this.title = 'Board';
-    this.folded = new Set();
-    this.opened = new Set();
     this.selected = new Set();
+    this.items = [];
     this.at = 0;
     this.query = new URLSearchParams(location.search);
     this.element = h('div.board');
@@ -56,6 +60,13 @@ export class BoardView {
   dispose() {
     clearInterval(this.timer);
     this.list.dispose();
+    lastKey = this.at ? this.current?.key : '';
+  }
+
+  /** Called once the board is in the document: the row that was current when it was left is current again. */
+  placed() {
+    const at = this.items.findIndex((one) => one.key === lastKey);
+    if (at > 0) this.move(at);
   }
 
   // --- filters ------------------------------------------------------------------------------------------------------
@@ -85,8 +96,8 @@ export class BoardView {
     const text = this.query.toString();
     history.replaceState(null, '', text ? `/?${text}` : '/');
     this.at = 0;
-    this.order = null;
-    this.flatten();
+    this.items = [];
+    this.sort();
   }
 
   matches(row) {
@@ -112,8 +123,11 @@ export class BoardView {
     const key = SORTS[this.query.get('sort')];
     const items = [];
     if (key) this.flat(items, key); else this.walk(store.tops(), 1, items);
+    // The current row stays the same run, wherever it is now.
+    const at = items.findIndex((one) => one.key === this.current?.key);
+    this.at = Math.max(0, at < 0 ? Math.min(this.at, items.length - 1) : at);
     this.items = items;
-    this.at = Math.min(this.at, Math.max(0, items.length - 1));
+    if (this.tree.hasAttribute('aria-activedescendant')) this.activate();
     this.list.set(items);
     this.isEmpty();
   }
@@ -144,12 +158,12 @@ export class BoardView {
     const visit = (list, depth, parent) => {
       const kept = list.filter(keep);
       const isFan = parent && kept.length > FOLD_ABOVE;
-      if (isFan) items.push({kind: 'fold', key: `fold ${parent}`, parent, level: depth, ids: kept, isOpen: this.opened.has(parent)});
+      if (isFan) items.push({kind: 'fold', key: `fold ${parent}`, parent, level: depth, ids: kept, isOpen: opened.has(parent)});
       for (const id of kept) {
         const row = store.rows.get(id);
-        if (isFan && !this.opened.has(parent) && !standsOut(row)) continue;
+        if (isFan && !opened.has(parent) && !standsOut(row)) continue;
         const below = store.children.get(id) ?? [];
-        const isOpen = below.length > 0 && !this.folded.has(id);
+        const isOpen = below.length > 0 && !folded.has(id);
         items.push({kind: 'run', key: id, id, level: depth, has: below.length > 0, isOpen});
         if (isOpen) visit(below, depth + 1, id);
       }
@@ -308,7 +322,7 @@ export class BoardView {
   isEmpty() {
     const all = [...store.rows.values()];
     this.empty?.remove();
-    if (store.journal.state === 'none') return;
+    if (store.journal.state !== 'ok' && !all.length) return;
     if (this.items.length && (all.some(isLive) || this.query.toString())) return;
     const text = this.items.length ? 'Nothing is running now. These ended last:' : all.length ? 'No run matches the filter.' : 'No runs yet.';
     this.empty = h('p.quiet.empty', text);
@@ -321,11 +335,13 @@ export class BoardView {
 
   move(at) {
     this.at = Math.max(0, Math.min(this.items.length - 1, at));
-    this.tree.setAttribute('aria-activedescendant', `row-${this.at}`);
+    this.activate();
     this.tree.focus({preventScroll: true});
     this.list.reveal(this.at);
     if (!this.peek.hidden) this.look();
   }
+
+  activate() { this.tree.setAttribute('aria-activedescendant', `row-${this.at}`); }
 
   choose(id) {
     const at = this.items.findIndex((one) => one.id === id);
@@ -335,9 +351,9 @@ export class BoardView {
   toggle(item, open) {
     if (!item) return;
     if (item.kind === 'fold') {
-      if (open ?? !item.isOpen) this.opened.add(item.parent); else this.opened.delete(item.parent);
+      if (open ?? !item.isOpen) opened.add(item.parent); else opened.delete(item.parent);
     } else if (item.has) {
-      if (open ?? !item.isOpen) this.folded.delete(item.id); else this.folded.add(item.id);
+      if (open ?? !item.isOpen) folded.delete(item.id); else folded.add(item.id);
     }
     this.flatten();
   }
@@ -362,13 +378,12 @@ export class BoardView {
   chosen() {
     this.bar.hidden = !this.selected.size;
     if (!this.selected.size) { this.chosenKey = ''; return; }
-    const key = String(this.selected.size);
+    const isOff = store.state !== 'live';
+    const key = `${this.selected.size} ${isOff}`;
     if (this.chosenKey === key) return;
     this.chosenKey = key;
     put(this.bar, h('strong', `${this.selected.size} selected`),
-      h('button', {onclick: () => this.cancel()}, 'Cancel…'),
-      h('button', {onclick: () => this.resume()}, 'Resume'),
-      h('button', {onclick: () => this.again()}, 'Again…'),
+      [['Cancel…', 'cancel'], ['Resume', 'resume'], ['Again…', 'again']].map(([name, act]) => h('button', {disabled: isOff, onclick: () => this[act]()}, name)),
       h('button.plain', {onclick: () => this.unpick()}, 'Clear'));
   }
 
@@ -429,7 +444,7 @@ export class BoardView {
       x: () => this.pick(), c: () => this.cancel(), r: () => this.resume(),
       '/': () => { this.search.focus(); this.search.select(); },
       t: () => item?.id && this.go(`/tree/${store.rows.get(item.id).root}`),
-      e: () => item?.id && this.go(`/run/${item.id}#export`),
+      e: () => item?.id && exportRun(item.id),
       '[': () => this.sibling(-1), ']': () => this.sibling(1),
       Escape: () => this.close(),
     };

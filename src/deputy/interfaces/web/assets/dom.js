@@ -30,7 +30,7 @@ function attributes(element, given) {
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
     else if (name === 'style') for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
     else if (name === 'value') element.value = value;
-    else element.setAttribute(name, value === true ? '' : value);
+    else element.setAttribute(name, value === true ? '' : plain(value));
   }
 }
 

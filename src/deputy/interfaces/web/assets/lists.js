@@ -1,9 +1,11 @@
 // Long lists of which only the rows near the screen are in the document: runs, and the records of one run.
 
+import {unread} from './actions.js';
 import {clock, h, markdown, put, setText} from './dom.js';
 import {get, store} from './store.js';
 
 const MARGIN = 6;
+const FIXED = 48;
 
 /** A list that is drawn again, before the next frame, when the window scrolls or changes its size. */
 class DrawnList {
@@ -47,8 +49,16 @@ export class VirtualList extends DrawnList {
 
   /** Show other items. */
   set(items) {
+    // The first row on the screen stays where it is when rows above it come or go.
+    const height = this.height();
+    const first = Math.floor((FIXED - this.element.getBoundingClientRect().top) / height);
+    const key = this.items[first] && this.keyOf(this.items[first]);
+    const at = key ? items.findIndex((one) => this.keyOf(one) === key) : -1;
     this.items = items;
     this.soon();
+    if (at < 0 || at === first) return;
+    this.draw();
+    scrollBy(0, (at - first) * height);
   }
 
   draw() {
@@ -234,8 +244,10 @@ export class RecordList extends DrawnList {
     // The address is now a link to this record.
     history.replaceState(null, '', `#${seq}`);
     this.layout();
-    const content = this.bodies.get(seq) ?? (await get(`/api/runs/${this.run}/records?after=${seq - 1}&limit=1&bodies=1`)).heads[0]?.[5];
-    this.bodies.set(seq, content);
+    const page = !this.bodies.has(seq) && await get(`/api/runs/${this.run}/records?after=${seq - 1}&limit=1&bodies=1`).catch(unread(body));
+    if (page === undefined) return;
+    if (page) this.bodies.set(seq, page.heads[0]?.[5]);
+    const content = this.bodies.get(seq);
     put(body, this.isRaw || !content ? h('pre', JSON.stringify(content, null, 2)) : readable(content));
     requestAnimationFrame(() => this.measure(seq));
   }

@@ -1,6 +1,7 @@
 // The timeline of a tree, one lane for each run, as SVG; and cost and tokens by model, agent and day.
 
 import {clock, count, counted, elapsed, h, MARKS, money, put, setText} from './dom.js';
+import {announce} from './actions.js';
 import {VirtualList} from './lists.js';
 import {ApiError, get, nameOf, store} from './store.js';
 
@@ -19,7 +20,7 @@ export class TimelineView {
     this.axis = h('div.time-axis', {'aria-hidden': 'true'});
     this.lanes = h('div.lanes', {role: 'list', 'aria-label': 'Lanes'});
     this.note = h('p.quiet');
-    this.said = h('p.said', {role: 'status'});
+    this.said = h('p.said');
     this.reset = h('button', {hidden: true, onclick: () => this.setZoom(null)}, 'Whole time');
     this.element = h('div.timeline-page',
       h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), ' › ', h('a', {href: `/run/${root}`}, nameOf(store.rows.get(root)) || root)),
@@ -68,7 +69,7 @@ export class TimelineView {
     const spans = this.data.lanes.flatMap((lane) => lane.spans.map(([kind, from, to]) => [from, to ?? now, kind])).sort((a, b) => a[0] - b[0]);
     if (!spans.length) { setText(this.note, 'Nothing has happened yet.'); return; }
     this.from = spans[0][0];
-    this.to = Math.max(...spans.map(([, to]) => to), this.from + 0.001);
+    this.to = spans.reduce((most, [, to]) => Math.max(most, to), this.from + 0.001);
     const gaps = [];
     let end = this.from;
     for (const [from, to] of [...spans.filter(([, , kind]) => kind !== 'waiting'), [this.to, this.to]]) {
@@ -219,7 +220,9 @@ export class TimelineView {
     const {run, spans} = this.data.lanes[this.at];
     this.call = call === null ? null : Math.max(0, Math.min(spans.length - 1, call));
     const span = spans[this.call];
-    setText(this.said, span ? `${this.call + 1} of ${spans.length}, ${spanText(span)}` : lineOf(store.rows.get(run), this.data.lanes[this.at]));
+    const text = span ? `${this.call + 1} of ${spans.length}, ${spanText(span)}` : lineOf(store.rows.get(run), this.data.lanes[this.at]);
+    setText(this.said, text);
+    announce(text);
     this.draw();
     this.list.reveal(this.at);
   }

@@ -1,6 +1,6 @@
 // One run: overview, transcript, notes, diff and events.
 
-import {addressOf, againRun, askText, cancelRuns, complain, exportRun, pinRun, resumeRuns, say} from './actions.js';
+import {addressOf, againRun, askText, cancelRuns, exportRun, pinRun, resumeRuns, say, unread} from './actions.js';
 import {clock, count, counted, diffLines, elapsed, h, lastRecords, markdown, meter, money, put, setText, statusMark, usage} from './dom.js';
 import {RecordList} from './lists.js';
 import {ApiError, get, isLive, nameOf, store, took} from './store.js';
@@ -23,8 +23,7 @@ export class RunView {
     store.stream.watch(id);
     this.timer = setInterval(() => this.tick(), 1000);
     this.heading();
-    this.load(hash === '#export' ? '' : hash);
-    if (hash === '#export') exportRun(id);
+    this.load(hash);
   }
 
   dispose() {
@@ -36,6 +35,9 @@ export class RunView {
     this.list?.dispose();
     this.isGone = true;
   }
+
+  /** Called once the page is in the document. */
+  placed() { this.list?.placed(); }
 
   async load(hash = '') {
     const target = /^#\d+$/.test(hash) ? Number(hash.slice(1)) : 0;
@@ -72,6 +74,8 @@ export class RunView {
     if (this.tab !== 'overview' || this.refreshing) return;
     this.refreshing = setTimeout(async () => {
       this.refreshing = null;
+      // A text that is being copied stays.
+      if (String(getSelection())) { this.refresh(); return; }
       try {
         this.whole = await get(`/api/runs/${this.id}`);
       } catch { return; }
@@ -81,19 +85,24 @@ export class RunView {
 
   update(what) {
     const row = store.rows.get(this.id);
-    if (what === 'board') { this.load(location.hash); return; }
+    if (what === 'board' && !(row && this.list)) { this.load(location.hash); return; }
     if (!row || what === 'doing') return;
     this.list?.grow(row.seq);
-    const key = `${row.status} ${row.seq} ${row.flags} ${store.state} ${store.questions().some((one) => one.run === this.id)}`;
-    if (this.key_ === key) return;
+    if (what === 'state' && this.whole && this.tab === 'overview') this.overview();
+    // A button must not be replaced under the pointer or the focus: the head is made anew only when it is another one.
+    const key = `${row.status} ${row.flags} ${store.state} ${store.questions().some((one) => one.run === this.id)}`;
+    if (this.key_ !== key) this.heading();
     this.key_ = key;
-    this.heading();
-    this.refresh();
+    this.tick();
+    if (this.seq !== row.seq) this.refresh();
+    this.seq = row.seq;
   }
 
   tick() {
-    const row = store.rows.get(this.id);
-    if (row && this.age) setText(this.age, took(row));
+    const row = store.rows.get(this.id) ?? this.rowOf();
+    if (!row || !this.figures) return;
+    const texts = [took(row), usage(row.usage ?? store.used(this.id)), row.model, counted(row.turns, 'turn'), counted(row.tool_calls, 'tool call')];
+    texts.forEach((text, at) => setText(this.figures[at], text));
   }
 
   // --- the head -----------------------------------------------------------------------------------------------------
@@ -101,11 +110,11 @@ export class RunView {
   heading() {
     const row = store.rows.get(this.id) ?? this.rowOf();
     if (!row) return;
-    const used = store.used(this.id);
     const asked = store.questions().find((one) => one.run === this.id);
     const can = store.state === 'live' && store.journal.state !== 'damaged';
     const act = (name, does, kind = '') => h('button', {class: kind, disabled: !can, onclick: does}, name);
-    this.age = h('span', took(row));
+    this.figures = [1, 2, 3, 4, 5].map(() => h('span'));
+    this.title = nameOf(row);
     const path = store.path(this.id);
     put(this.head,
       h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), path.map((one) => [' › ', h('a', {href: `/run/${one.id}`}, nameOf(one))])),
@@ -120,12 +129,12 @@ export class RunView {
           h('button', {onclick: () => exportRun(this.id, 'report.html')}, 'Report'),
           h('button', {onclick: () => exportRun(this.id)}, 'Export'))),
       h('p.facts',
-        h('span', this.age), h('span', usage(used)),
-        row.model && h('span', row.model), h('span', counted(row.turns, 'turn')), h('span', counted(row.tool_calls, 'tool call')),
+        this.figures,
         h('a', {href: `/tree/${row.root}`}, 'Timeline'), h('code.quiet', this.id)),
       h('nav.tabs', {'aria-label': 'Parts of the run'}, TABS.map((name) =>
         h('a', {href: this.address(name), 'aria-current': name === this.tab ? 'page' : null}, name))));
-    document.title = `${nameOf(row)} · Deputy`;
+    this.tick();
+    store.changed('title');
   }
 
   address(tab, id = this.id) { return tab === 'overview' ? `/run/${id}` : `/run/${id}/${tab}`; }
@@ -142,6 +151,7 @@ export class RunView {
     const one = this.whole;
     const row = store.rows.get(this.id);
     const ended = one.outcome;
+    const held = this.body.contains(document.activeElement) && document.activeElement.textContent;
     put(this.body,
       ended && ended.status !== 'completed' && this.why(ended, one),
       one.damage && h('p.notice.damaged', one.damage),
@@ -158,19 +168,18 @@ export class RunView {
         h('div',
           h('section', h('h2', 'Limits'), this.limits(one)),
           one.turns_used.length > 0 && h('section', h('h2', 'Turns'), turnsPlot(one.turns_used), one.is_cut && h('p.quiet', 'The last turns.')),
-          h('section', h('h2', 'Last records'), lastRecords(this.id, one.last_records))),
-      ));
+          h('section', h('h2', 'Last records'), lastRecords(this.id, one.last_records)))));
+    if (held) [...this.body.querySelectorAll('a, button')].find((other) => other.textContent === held)?.focus();
   }
 
   why(ended, one) {
-    const error = ended.errors?.[0];
+    const [error] = ended.errors ?? [];
+    const act = (name, does, kind) => h('button', {class: kind, disabled: store.state !== 'live', onclick: does}, name);
     return h('section', {class: `why ${ended.status}`},
       h('h2', `Why it stopped: ${ended.status}`),
-      h('p', error ? error.message : ended.summary),
-      error?.recommendation && h('p.remedy', error.recommendation),
+      error ? ended.errors.map((each) => [h('p', each.message), h('p.remedy', each.recommendation)]) : h('p', ended.summary),
       lastRecords(this.id, one.last_records.slice(-4, -1)),
-      (!error || error.recoverable) && h('div.buttons', h('button.main', {onclick: () => this.resume()}, 'Resume'),
-        one.can_again && h('button', {onclick: () => this.again()}, 'Again…')));
+      (!error || error.recoverable) && h('div.buttons', act('Resume', () => this.resume(), 'main'), one.can_again && act('Again…', () => this.again())));
   }
 
   limits(one) {
@@ -204,19 +213,20 @@ export class RunView {
         return h('li', statusMark(row?.status ?? one.status), ' ', h('a', {href: `/run/${one.session_id}`}, one.label), ' ',
           h('span.quiet', row ? money(store.used(row.id).cost, store.used(row.id).requests) : ''));
       })),
-      children.length > 100 && h('p', h('a', {href: `/?root=${this.id}`}, `All ${children.length} on the board`)));
+      children.length > 100 && h('p', h('a', {href: `/?root=${store.rows.get(this.id)?.root ?? this.id}`}, `All ${children.length} on the board`)));
   }
 
   async notes() {
-    const {notes} = await get(`/api/runs/${this.id}/notes`);
+    const found = await get(`/api/runs/${this.id}/notes`).catch(unread(this.body));
+    if (!found) return;
+    const {notes} = found;
     put(this.body, notes.length ? h('ol.notes', notes.map(([seq, at, text]) =>
       h('li', h('a.quiet', {href: `/run/${this.id}/transcript#${seq}`}, clock(at)), markdown(text)))) : h('p.quiet', 'No notes.'));
   }
 
   async diff() {
     put(this.body, h('p.quiet', 'Reading…'));
-    const page = await diffPage(this.id).catch((error) => { complain(error); return h('p', error.message); });
-    if (!this.isGone) put(this.body, page);
+    put(this.body, await diffPage(this.id));
   }
 
   // --- actions ------------------------------------------------------------------------------------------------------
@@ -300,8 +310,8 @@ function fileDiff(run, file, isOpen) {
     if (body.hasChildNodes()) return;
     if (file.is_withheld) { put(body, h('p.quiet', 'This file usually holds secrets and is not shown.')); return; }
     put(body, h('p.quiet', 'Reading…'));
-    const {patch, is_cut: isCut} = await get(`/api/runs/${run}/diff?path=${encodeURIComponent(file.path)}`);
-    put(body, diffLines(patch), isCut && h('p.quiet', 'The rest is not shown.'));
+    const found = await get(`/api/runs/${run}/diff?path=${encodeURIComponent(file.path)}`).catch(unread(body));
+    if (found) put(body, diffLines(found.patch), found.is_cut && h('p.quiet', 'The rest is not shown.'));
   };
   details.addEventListener('toggle', () => { if (details.open) load(); });
   details.open = isOpen;
