@@ -16,6 +16,7 @@ OF_MANY_FILES = {
     "interfaces/test_one_call.py": "one_call.py, with the house of the interfaces",
     "interfaces/test_outgoing.py": "processes/outgoing.py, in every output",
     "interfaces/web/test_page.py": "assets of the page, in a browser",
+    "interfaces/web/test_page_at_work.py": "assets of the page, in a browser",
     "interfaces/web/test_page_keys.py": "assets of the page, in a browser",
     "interfaces/web/test_page_states.py": "assets of the page, in a browser",
     "journal/postgres/test_role_rules.py": "roles.sql",
