@@ -202,11 +202,13 @@ def read_store(folder: Path) -> StoreReport:
 
 def read_workers(folder: Path) -> tuple[StoreWorker, ...]:
     """The workers of the Postgres store that have sent a heartbeat lately."""
+    from deputy.journal.process_identity import pid_in
+
     with _postgres(store_url(), folder).queries() as queries:
         return tuple(
             StoreWorker(
                 one.host,
-                one.owner.split("/")[2],
+                pid_in(one.owner),
                 one.version,
                 tuple(one.labels),
                 one.slots,

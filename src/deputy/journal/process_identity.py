@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+_PID_DIGITS = 20
+
 
 class ProcessIdentity(Struct, frozen=True, kw_only=True):
     """A process: its id, start time, boot and PID namespace."""
@@ -26,7 +28,7 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
     def named(cls, name: str) -> ProcessIdentity | None:
         """The identity of this name; None when it is not one."""
         parts = name.split("/")
-        if len(parts) != 5 or not parts[2].isdecimal():
+        if len(parts) != 5 or not parts[2].isdecimal() or len(parts[2]) > _PID_DIGITS:
             return None
         boot, space, pid, started, nonce = parts
         return cls(boot=boot, space=space, pid=int(pid), started=started, nonce=nonce)
@@ -48,6 +50,12 @@ def is_gone(owner: ProcessIdentity) -> bool:
     if owner.boot != boot_id():
         return True
     return owner.space == _space() and _started(owner.pid) != owner.started
+
+
+def pid_in(name: str) -> str:
+    """The process id in a name, to show it; a name from the store may be any text."""
+    owner = ProcessIdentity.named(name)
+    return "?" if owner is None else str(owner.pid)
 
 
 def has_ended(name: str) -> bool:

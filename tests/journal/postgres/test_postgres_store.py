@@ -21,6 +21,7 @@ from deputy.core.request import Grant
 from deputy.journal.expire import expire_overdue
 from deputy.journal.nested import nested_amounts, reserve
 from deputy.journal.postgres.postgres_journal import PostgresJournal
+from deputy.journal.postgres.postgres_queries import PostgresQueries
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 from deputy.journal.retention import pin, prune, prune_expired
@@ -233,3 +234,18 @@ def test_an_id_with_a_zero_byte_is_an_unknown_run(tmp_path: Path) -> None:
                 await journal.send("a\0b", "answer", "answer:1", b'"x"')
 
     asyncio.run(work())
+
+
+@pytest.mark.rule("store.roles")
+def test_a_process_with_an_odd_name_is_listed_and_stops_no_reader(tmp_path: Path) -> None:
+    address = StoreAddress(emptied_database())
+    names = ["x", "a/b", f"a/b/{'9' * 5000}/c/d", "a/b/7/c/d"]
+    with closing(PostgresSession(address)) as session:
+        for name in names:
+            session.fetch("SELECT beat($1, 1, $1, 'v', 0)", name[:40])
+            session.fetch("UPDATE owners SET owner = $1 WHERE owner = $2", name, name[:40])
+            session.fetch("INSERT INTO leases (run, owner, epoch) VALUES ($1, $1, 1)", name)
+        session.run("UPDATE owners SET beat = beat - interval '20 s'")
+    with PostgresQueries.open(address) as queries:
+        assert sorted(pid for _, pid, *_ in queries.processes()) == ["7", "?", "?", "?"]
+        assert queries.holders().keys() == set(names)

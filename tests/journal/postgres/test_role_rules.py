@@ -186,7 +186,11 @@ def test_a_submitter_places_only_new_runs(host: ClusterHost, submitter: Postgres
     refused(submitter, "INSERT INTO leases (run, epoch) VALUES ('sess_2_x', 1)")
     with pytest.raises(driver().UniqueViolationError):
         submitter.fetch("SELECT put_placed(ARRAY[$1], ARRAY['deputy'])", WAITING)
+    for queue in ("_dbos_internal_queue", "deputies", "deputy.", "deputy.gpu\n", "deputy.\x1b[2J", None):
+        with pytest.raises(driver().InvalidParameterValueError, match="is no queue of workers"):
+            submitter.fetch("SELECT put_placed(ARRAY['sess_2_own'], ARRAY[$1])", queue)
     submitter.fetch("SELECT put_placed(ARRAY['sess_2_own'], ARRAY['deputy'])")
+    submitter.fetch("SELECT put_placed(ARRAY['sess_2_gpu'], ARRAY['deputy.eu-gpu'])")
 
 
 @pytest.mark.rule("store.roles")

@@ -13,7 +13,7 @@ from deputy.engine.recover import waits_until
 from deputy.journal.postgres import postgres_schema
 from deputy.journal.postgres.postgres_tables import NOW, translated
 from deputy.journal.postgres.store_address import PostgresSession, is_away, storage_error
-from deputy.journal.process_identity import ProcessIdentity, boot_id, has_ended
+from deputy.journal.process_identity import ProcessIdentity, boot_id, has_ended, pid_in
 from deputy.journal.sql.sql_queries import STALE_SECONDS, SqlQueries, age
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class PostgresQueries(SqlQueries):
 
     def processes(self) -> list[tuple[str, str, str, int, float]]:
         """The processes with a heartbeat: host, process id, version, runs held, seconds of silence."""
-        return [(host, owner.split("/")[2], *rest) for host, owner, *rest in self._rows(_PROCESSES)]
+        return [(host, pid_in(owner), *rest) for host, owner, *rest in self._rows(_PROCESSES)]
 
     def cursor(self) -> Cursor:
         """The end up to which no further record can appear."""

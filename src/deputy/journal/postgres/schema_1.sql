@@ -259,10 +259,13 @@ CREATE FUNCTION put_released(names text[], epochs bigint[], holders text[]) RETU
 $$;
 
 -- Give a placement to the engine that hands runs to workers, in the transaction that decides it. Callers need no rights
--- on the tables of the engine.
+-- on the tables of the engine, so they name no other queue: the engine has some of its own, without a number of slots.
 CREATE FUNCTION enqueue(run text, number bigint, queue text) RETURNS void LANGUAGE plpgsql
     SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF queue ~ '^deputy(\.[A-Za-z0-9-]{1,40})?$' IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('%L is no queue of workers', queue);
+    END IF;
     PERFORM dbos.enqueue_workflow(
         workflow_name => 'deputy_run', queue_name => queue, positional_args => ARRAY[to_json(run), to_json(number)],
         workflow_id => run || '/' || number, app_version => 'deputy');

@@ -246,3 +246,15 @@ def test_a_role_that_may_only_read_is_refused(house: CommandHouse, command: tupl
     assert "Grant it (`deputy store roles` prints the rights of each role), or name another role" in said
     # Reading works, and there is nothing to read.
     assert not is_made or listed(machine) == []
+
+
+@pytest.mark.rule("store.roles")
+def test_the_name_of_a_machine_forges_no_line(house: CommandHouse) -> None:
+    machine = Machine(house, "here", emptied_database())
+    with closing(PostgresSession(StoreAddress(machine.env["DEPUTY_STORE"]))) as session:
+        session.fetch("SELECT beat('a/b/7/c/d', 1, $1, $1, 0)", "\x1b[2Jevil\nforged")
+        session.fetch("UPDATE owners SET slots = 1, labels = ARRAY[$1]", "gpu\nforged")
+    for command, lines in ((("workers",), 2), (("store", "status"), 4)):
+        shown = machine.run(*command).stdout.splitlines()
+        assert len(shown) == lines
+        assert "evil forged" in shown[-1]

@@ -9,11 +9,14 @@ from msgspec import structs
 
 from deputy.core.errors import Unquoted, UsageError
 from deputy.interfaces.cli.console import Console, counted, with_console
+from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deputy.stores import StoreReport
+
+_WIDTH = 60
 
 
 @click.group(epilog="\b\nExamples:\n  DEPUTY_STORE=postgres://me@db/deputy deputy store migrate\n  deputy store status")
@@ -97,4 +100,6 @@ def _lines(report: StoreReport) -> Iterator[str]:
     for at, one in enumerate(report.processes):
         name = "processes" if at == 0 else ""
         seen = f"heartbeat {one.silent_seconds:.0f} s ago"
-        yield f"{name:<9}  {one.host} process {one.pid}: {counted(one.held, 'run')}, {seen}, version {one.version}"
+        # The texts are those of other logins: none may begin a line.
+        host, version = one_line(one.host, _WIDTH), one_line(one.version, _WIDTH)
+        yield f"{name:<9}  {host} process {one.pid}: {counted(one.held, 'run')}, {seen}, version {version}"

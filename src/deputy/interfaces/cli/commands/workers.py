@@ -9,11 +9,13 @@ from msgspec import structs
 
 from deputy.interfaces.cli.commands.store import store_home
 from deputy.interfaces.cli.console import Console, note, with_console
+from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
     from deputy.stores import StoreWorker
 
 _HEADINGS = ("HOST", "PROCESS", "LABELS", "RUNS", "SLOTS", "STATUS", "HEARTBEAT", "VERSION")
+_WIDTH = 60
 
 
 @click.command(epilog="\b\nExamples:\n  deputy workers\n  deputy workers --json")
@@ -54,7 +56,8 @@ def _row(one: StoreWorker) -> tuple[str, ...]:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    whole = [_HEADINGS, *rows]
+    # The texts are those of other logins: none may begin a line.
+    whole = [_HEADINGS, *([one_line(cell, _WIDTH) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in whole)
     return "\n".join(line.rstrip() for line in lines)
