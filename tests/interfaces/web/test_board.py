@@ -272,6 +272,12 @@ def test_text_after_a_retry_ends_the_flag(written):
     assert board["doing"]["sess_1_child0"][:2] == ["text", "I see"]
 
 
+@pytest.mark.parametrize(("tokens", "text"), [(0, "thinking"), (1200, "thinking (1,200 tokens)")])
+def test_thinking_is_shown_with_its_tokens_once_there_are_some(written, tokens, text):
+    board = written(Progress(event="thinking", label="x", output=tokens))
+    assert board["doing"]["sess_1_child0"][:2] == ["thinking", text]
+
+
 def test_a_run_that_ended_does_nothing_now(written):
     board = written(Progress(event="text", label="x", content="I see"), ended=True)
     assert field(row_of(board, "sess_1_child0"), "status") == "completed"

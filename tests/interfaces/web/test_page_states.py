@@ -196,6 +196,8 @@ def test_when_nothing_is_live_the_runs_that_ended_last_are_shown(tab, pages):
     page = tab().open()
     page.wait_for_selector("text=Nothing is running now. These ended last:")
     assert shown_statuses(page) == {"over": "completed"}
+    said, names = (page.locator(name).bounding_box()["y"] for name in (".empty", ".columns"))
+    assert said < names
 
 
 # --- filters and keys -------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Activity:
             case "text":
                 return "text", " ".join(self.turn_text.split())[-_TEXT_LENGTH:]
             case "thinking":
-                return "thinking", f"thinking ({progress.output or 0:,} tokens)"
+                return "thinking", f"thinking ({progress.output:,} tokens)" if progress.output else "thinking"
             case "retry":
                 return "retry", retry_text(progress)
             case "note":

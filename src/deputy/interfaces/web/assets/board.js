@@ -47,10 +47,10 @@ export class BoardView {
       make: (item) => (item.kind === 'fold' ? this.makeFold(item) : this.makeRow(item)),
       keyOf: (item) => item.key,
     });
+    this.columns = h('div.columns', {'aria-hidden': 'true'},
+      ['run', 'doing now', 'time', 'context', 'in', 'out', 'cost', 'age'].map((name) => h('span', {class: `c-${name.split(' ')[0]}`}, name)));
     this.element.append(
-      h('h1.sr', 'Board'), this.stats, this.notice, this.asking, this.filters(),
-      h('div.columns', {'aria-hidden': 'true'},
-        ['run', 'doing now', 'time', 'context', 'in', 'out', 'cost', 'age'].map((name) => h('span', {class: `c-${name.split(' ')[0]}`}, name))),
+      h('h1.sr', 'Board'), this.stats, this.notice, this.asking, this.filters(), this.columns,
       this.news, this.tree, this.bar, this.peek);
     this.tree.addEventListener('focus', () => this.list.soon());
     this.timer = setInterval(() => this.tick(), 1000);
@@ -326,7 +326,7 @@ export class BoardView {
     if (this.items.length && (all.some(isLive) || this.query.toString())) return;
     const text = this.items.length ? 'Nothing is running now. These ended last:' : all.length ? 'No run matches the filter.' : 'No runs yet.';
     this.empty = h('p.quiet.empty', text);
-    this.tree.before(this.empty);
+    this.columns.before(this.empty);
   }
 
   // --- keys and actions ---------------------------------------------------------------------------------------------
