@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 
-from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
+from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, json, to_builtins
 
 from deputy.core.approval import ApprovalRequest
 from deputy.core.conditions import Conditions
@@ -435,12 +435,21 @@ def written(event: E) -> tuple[E, bytes]:
     return event, body
 
 
+_BEGINNING = b'{"v":%d,' % VERSION
+"""The beginning of an event of this version."""
+
+
 def _versioned(fields: bytes) -> bytes:
-    return b'{"v":%d,%b' % (VERSION, fields[1:])
+    return _BEGINNING + fields[1:]
 
 
 def decode(body: bytes) -> Event:
     """Decode an event. A newer version's is kept as `Unrecognised`; other problems are a ValueError."""
+    if body.startswith(_BEGINNING):
+        try:
+            return _decoder().decode(body)
+        except ValidationError:
+            pass  # its kind may be unknown
     header = _header().decode(body)
     if header.v > VERSION or header.kind not in kinds():
         return Unrecognised(kind=header.kind, version=header.v, body=Raw(body))

@@ -22,8 +22,6 @@ _COMMAND = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
 _ESCAPED = r"\x1b[ -/]{0,8}"
 _HEX = "[0-9a-fA-F]"
 _SHOWN = bytes((*b"\t\n", *range(0x20, 0x7F)))
-_ESCAPES = ("\\x", "\\u", "\\U")
-"""The beginnings of escaped characters."""
 _QUOTED_ESCAPE = "(?:x|u00|U000000)1[bB]"
 """The escape character, escaped itself, after its backslash."""
 _QUOTED_STRING = rf"{_QUOTED_ESCAPE}[\]PX^_][^\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]{{0,{MOST_HIDDEN}}}+"
@@ -48,7 +46,7 @@ def unsplit(text: str) -> str:
 
 def unseen(text: str) -> list[Match[str]]:
     """What `unsplit` removes, in order; see `has_text`."""
-    if _is_plain_ascii(text) and not any(begun in text for begun in _ESCAPES):
+    if _is_plain_ascii(text) and not ("\\" in text and _escape().search(text)):
         return []
     pattern = _invisible() if _unseen().search(text) else _quoted()
     return [found for found in pattern.finditer(text) if _is_unseen(found)]
@@ -130,6 +128,14 @@ def _unseen() -> Pattern[str]:
     import re
 
     return re.compile(UNSEEN)
+
+
+@cache
+def _escape() -> Pattern[str]:
+    """The beginning of an escaped character. One search: a text may be long."""
+    import re
+
+    return re.compile(r"\\[xuU]")
 
 
 @cache

@@ -451,11 +451,11 @@ def not_begun(records: Iterable[events.Record]) -> frozenset[int]:
     """The rounds without an approval, and those that could not claim their project task."""
     kept_out: set[int] = set()
     number = 0
-    digest = ""
+    approval = claim = digest = ""
     for record in records:
-        approval, claim = f"{prefix(number)}{RESUME_APPROVAL}", f"{prefix(number)}{CLAIM}"
         match record.event:
             case events.Resumed(round=number, request=request):
+                approval, claim = f"{prefix(number)}{RESUME_APPROVAL}", f"{prefix(number)}{CLAIM}"
                 if request is not None:
                     kept_out.add(number)
             case events.QuestionAsked(digest=asked) if number and record.key.startswith(approval):

@@ -287,12 +287,11 @@ def scratchpad_path(folder: Path, label: str, run: str, redactor: Redactor | Non
 
 def write_transcript(folder: Path, transcript: Transcript) -> None:
     """Write a transcript file."""
-    write_file(*file_of(folder, transcript))
+    write_file(*file_of(folder, transcript, process_redactor()))
 
 
-def file_of(folder: Path, transcript: Transcript) -> tuple[Path, bytes]:
+def file_of(folder: Path, transcript: Transcript, redactor: Redactor) -> tuple[Path, bytes]:
     """The path and the content of a transcript file."""
-    redactor = process_redactor()
     path = transcript_path(folder, transcript.label, transcript.session_id, redactor)
     return path, outgoing_json(transcript, indent=2, redactor=redactor)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from deputy.core.foreign_text import is_visible, unsplit
-from deputy.core.redaction.forms import is_shown, scheme_end
+from deputy.core.redaction.forms import compiled, is_shown, scheme_end
 from deputy.core.redaction.known import KnownValues
 from deputy.core.redaction.names import is_secret_name
 from deputy.core.redaction.scan import EACH, MARK, RedactingStream, may_hold_secret
@@ -15,8 +15,8 @@ from deputy.core.redaction.scan import EACH, MARK, RedactingStream, may_hold_sec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_ESCAPES = ("\\u", "\\/", "\\r", "\\b", "\\f")
-"""Escapes in JSON of a plain or an invisible character."""
+_ESCAPE = r"\\[u/rbf]"
+"""An escape in JSON of a plain or an invisible character."""
 
 
 class Redactor:
@@ -108,7 +108,7 @@ class Redactor:
 
     def _shows_nothing(self, text: str) -> bool:
         # Without escapes and invisible characters, the encoded text shows every secret.
-        is_plain = not any(escape in text for escape in _ESCAPES) and unsplit(text) == text
+        is_plain = not ("\\" in text and compiled(_ESCAPE).search(text)) and unsplit(text) == text
         return is_plain and not self._is_suspect(text)
 
     def stream(self) -> RedactingStream:

@@ -19,6 +19,7 @@ from deputy.journal import error_log, expire, registry, retention, transcript
 from deputy.journal.batched_calls import BatchedCalls
 from deputy.journal.sql.group_writer import CLOSE_SECONDS, bounded_wait
 from deputy.journal.sql.transaction import Transaction
+from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Event, Record, Requested, RunOpened
     from deputy.core.outcome import Outcome
+    from deputy.core.redaction import Redactor
     from deputy.core.state import State
     from deputy.engine.recover import RunStatus
     from deputy.journal.clock import Clock
@@ -227,9 +229,10 @@ class SqlJournal:
         """Write all pending transcripts in a few threads."""
 
         def write() -> None:
+            redactor = process_redactor()
             while self._to_transcribe:
                 with suppress(IndexError):
-                    self._write_transcript(self._to_transcribe.popleft(), loop)
+                    self._write_transcript(self._to_transcribe.popleft(), redactor, loop)
 
         def end(done: asyncio.Future[None]) -> None:
             self._transcribing.discard(done)
@@ -244,12 +247,12 @@ class SqlJournal:
             self._transcribing.add(writing)
             writing.add_done_callback(end)
 
-    def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
+    def _write_transcript(self, run: str, redactor: Redactor, loop: asyncio.AbstractEventLoop) -> None:
         try:
             # Composing needs the GIL, so one thread composes at a time; writing mostly waits for the disk.
             with self._composing:
                 made = self._read(lambda queries: transcript.of_ended(queries, run))
-                file = None if made is None else transcript.file_of(self.folder, made)
+                file = None if made is None else transcript.file_of(self.folder, made, redactor)
             if file is not None:
                 transcript.write_file(*file)
         except StorageError as error:
