@@ -109,7 +109,9 @@ def test_a_report_without_a_look_is_nudged_once_and_then_partial(project: House)
         outcome = project.one(TASK)
     assert isinstance(outcome, Partial)
     assert (outcome.errors[0].code, outcome.report) == ("NOTHING_READ", "It is 80.")
-    assert "You have not looked at any file." in asked(provider)[1]["messages"][-1]["content"]
+    nudge = asked(provider)[1]["messages"][-1]["content"]
+    assert nudge.startswith("You have not looked at any file.")
+    assert nudge.endswith("The arguments of Read are: path, offset (optional).")
 
 
 @pytest.mark.rule("honest.look")

@@ -88,6 +88,20 @@ def test_any_other_call_is_sent_back_once_with_the_reason_and_the_form(house: Ho
 
 
 @pytest.mark.rule("honest.calls")
+@pytest.mark.parametrize("text", [f"I read it.\n{READ}\nThe word is pear.", f"{READ}\n{READ}"])
+def test_a_small_model_that_must_look_has_its_first_call_executed_whatever_is_beside_it(house: House, text: str):
+    (house.workspace / "a.txt").write_text("the secret word is plum\n")
+    with ProviderServer(turn(text), turn("The word is plum.")) as provider:
+        house.use(provider, MODEL)
+        outcome = house.one(Task(label="scout", prompt="Which word is in a.txt?"))
+    assert (outcome.status, outcome.report) == ("completed", "The word is plum.")
+    *_, written, result = provider.asked[-1].body["messages"]
+    assert len(written["tool_calls"]) == 1
+    assert "pear" not in str(written)
+    assert "the secret word is plum" in result["content"]
+
+
+@pytest.mark.rule("honest.calls")
 def test_a_call_that_writes_is_never_executed_from_text(house: House):
     text = '<tool_call>{"name": "Write", "arguments": {"path": "b.txt", "content": "x"}}</tool_call>'
     outcome, messages = serve(house, text, turn("", call("Read", path="a.txt")), text, "Done.", tools=("Read", "Write"))

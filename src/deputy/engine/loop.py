@@ -20,7 +20,7 @@ from deputy.engine.fanout import ended_before
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
 from deputy.engine.history import ASK, first_message_of, user_message, words_of
 from deputy.engine.prompts import prompt
-from deputy.engine.salvage import SentBack, sent_back
+from deputy.engine.salvage import SentBack, look_first, sent_back
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnInput, call_model
 from deputy.engine.untrusted import wrap_untrusted
@@ -121,7 +121,7 @@ async def _judged(run: RunContext, history: History, agent: AgentContext, text: 
         return report
     if not history.is_nudged:
         history.is_nudged = True
-        await append_user_message(run, history, f"look_first:{history.turn}", prompt("look_first"))
+        await append_user_message(run, history, f"look_first:{history.turn}", look_first(agent))
         return None
     error = nothing_read(agent.model.name)
     if agent.is_compact:

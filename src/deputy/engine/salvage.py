@@ -69,6 +69,15 @@ def sent_back(text: str, agent: AgentContext) -> SentBack | None:
     )
 
 
+def look_first(agent: AgentContext) -> str:
+    """The request to look at the workspace before answering; a small model may write its call as text."""
+    words = prompt("look_first")
+    if not agent.is_compact:
+        return words
+    form = _form(TextCalls(calls=(), is_alone=True), agent)
+    return f'{words} You may also answer only with one JSON object with "name" and "arguments". {form}'
+
+
 def continuation_sent_back(text: str, *, can_request: bool) -> SentBack | None:
     """Why the subtask request in a text cannot be executed; None for a report."""
     match read_report(text, is_alone=not can_request):
@@ -94,12 +103,14 @@ def _judged(found: TextCalls, agent: AgentContext) -> TextCall | str:
     call = next(iter(found.calls), None)
     if call is None:
         return "It cannot be read."
-    if len(found.calls) > 1:
+    # A small model explains its call, and invents the result below it. Where it must look, its first call is executed.
+    takes_first = agent.is_compact and agent.must_look
+    if len(found.calls) > 1 and not takes_first:
         return f"It has {len(found.calls)} calls; only one can be read from text."
     tool = _tool(call.name, agent)
     if tool is None:
         return f"There is no tool {call.name!r:.80} here. The tools are: {', '.join(agent.held) or 'none'}."
-    if not found.is_alone:
+    if not (found.is_alone or takes_first):
         return "There is other text beside it."
     if not tool.traits.reads_only:
         return f"{tool.name} does more than read, so its calls are never read from text."
