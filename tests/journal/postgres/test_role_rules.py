@@ -157,6 +157,9 @@ def test_a_submitter_adds_only_trees_of_its_own(host: ClusterHost, submitter: Po
         (None, _OWN, structs.replace(own, lineage=Lineage.root(WAITING))),
     ):
         refused(submitter, _PUT_RUN, _OWN, parent, root, encode_state(state))
+    for odd in ("x" * 201, "a\x1b[2J", "a\nb"):
+        with pytest.raises(driver().InvalidParameterValueError, match="1 to 200 printable characters"):
+            submitter.fetch(_PUT_RUN, odd, None, odd, encode_state(State(run=odd, lineage=Lineage.root(odd))))
     as_another = _PUT_RUN.replace("sum)", "sum, login)").replace("'')", "'', 'postgres')")
     refused(submitter, as_another, _OWN, None, _OWN, encode_state(own))
     submitter.fetch(_PUT_RUN, _OWN, None, _OWN, encode_state(own))

@@ -58,6 +58,9 @@ DECLARE
     changed text[] := ARRAY['seq', 'last_at', 'last_clock', 'is_delivered'];
     body jsonb := read_json(NEW.state);
 BEGIN
+    IF length(NEW.run) > 200 OR NEW.run ~ '[[:cntrl:]]' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'an id is 1 to 200 printable characters';
+    END IF;
     IF NEW.login = session_user AND NEW.parent IS NULL AND NEW.root = NEW.run
         AND body ->> 'run' = NEW.run AND body ->> 'parent' IS NULL AND body #>> '{lineage,root_id}' = NEW.run THEN
         -- The rest of an upsert is an update.
