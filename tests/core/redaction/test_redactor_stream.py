@@ -108,6 +108,11 @@ def test_a_known_value_may_be_a_whole_file(step: int) -> None:
     assert shown == f"before {MARK} after"
 
 
+def test_a_known_value_inside_another_known_value_is_hidden_with_it() -> None:
+    redactor = Redactor(["abcdefgh1jkl", "cdefgh1j"])
+    assert streamed(redactor, [*"before abcdefgh1jkl after"]) == f"before {MARK} after"
+
+
 @pytest.mark.rule("redact.simple")
 @pytest.mark.rule("text.visible")
 @every_case(

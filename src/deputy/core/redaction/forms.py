@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -23,6 +25,10 @@ class Found(Struct, frozen=True, gc=False):
     start: int
     end: int
     rest: str = ""
+
+
+Find: TypeAlias = Callable[[str, int], Found | None]
+"""What judges a trigger: it returns the secret that a trigger at this place of a text starts, if it starts one."""
 
 
 @cache
@@ -120,16 +126,12 @@ def _value_of(opening: re.Match[str], *, in_list: bool = False) -> str:
     return _quoted(opening["quote"], len(opening["slashes"]), in_list=in_list)
 
 
-def _read(pattern: str, text: str, at: int) -> str:
-    """The start of a value, with the brackets that close after it."""
-    found = compiled(rf"(?:{_SPACED})?{pattern}[)\]}}]{{0,4}}").match(text, at, at + _VALUE_LENGTH)
-    return found.group() if found else ""
-
-
-def _found(pattern: str, text: str, at: int) -> Found:
-    """A value that starts here; a placeholder with spaces at its start is a part of it."""
+def _read(pattern: str, text: str, at: int) -> tuple[str, Found]:
+    """The value that starts here: what is read to judge it, and its place. A placeholder with spaces may start it."""
     spaced = compiled(_SPACED).match(text, at)
-    return Found(at, spaced.end() if spaced else at, pattern)
+    found = Found(at, spaced.end() if spaced else at, pattern)
+    read = compiled(rf"{pattern}[)\]}}]{{0,4}}").match(text, found.end, at + _VALUE_LENGTH)
+    return text[at : read.end() if read else found.end], found
 
 
 def _line_before(text: str, at: int) -> str:
@@ -138,10 +140,9 @@ def _line_before(text: str, at: int) -> str:
     return before[before.rfind("\n") + 1 :]
 
 
-_KEYS = tuple(end for end in SECRET_ENDS if end.endswith("key"))
 _NAMES = (
     "pass", "pwd", "secret", "token", "credential", "authorization", "cookie", "_auth", "_key=", "_pat=",
-    *(f"{key.removesuffix('key')}{sign}key" for key in _KEYS for sign in ("", "_", "-")),
+    *(f"{end[:-3]}{sign}key" for end in SECRET_ENDS if end.endswith("key") for sign in ("", "_", "-")),
 )  # fmt: skip
 _QUERY = ("key", "sig", "signature", "auth", "x-amz-signature", "x-amz-credential", "x-goog-signature", "code")
 _LOGIN = r"[^\s\"':\\]{1,64}:"
@@ -156,27 +157,6 @@ _OPTIONS = (
     ("-w", "ldapsearch|ldapadd|ldapmodify|ldapdelete|ldapwhoami", " {1,4}", ""),
 )
 """Options that pass a password: their programs, what is between, and what is before the password."""
-TRIGGERS = (
-    "://", "-----begin", "bearer", "--user", "--proxy-user", "--cookie", "-u", "-a", "-b", "-p", "-w", *_NAMES,
-    *(f"{sign}{name}=" for sign in ("?", "&", ";") for name in _QUERY),
-)  # fmt: skip
-"""What starts a form, in lower case."""
-TRIGGER_PATTERNS = (("-", r"-[fgiklnosv]{1,4}u[ \"'\\]"), (":\\", r":\\{1,15}/"))
-"""Options of curl in one word, and the `://` of a URL with escaped slashes; each after a sign that it contains."""
-
-
-def find_form(text: str, at: int) -> Found | None:
-    """The secret of the form that a trigger at this place starts, if it starts one."""
-    match text[at]:
-        case ":":
-            return _find_in_url(text, at)
-        case "-":
-            return _find_private_key(text, at) or _find_option(text, at)
-        case "?" | "&" | ";":
-            return _find_in_query(text, at)
-        case _:
-            is_name = text[at : at + 16].lower().startswith(_NAMES)
-            return _find_named(text, at) if is_name else _find_bearer(text, at)
 
 
 def _find_in_url(text: str, at: int) -> Found | None:
@@ -191,7 +171,8 @@ def _find_in_query(text: str, at: int) -> Found | None:
     """The value of a name that is a secret only in a URL: `?key=…`, `&sig=…`."""
     sign = text.index("=", at) + 1
     is_url = compiled(r"://\S*\Z").search(text[max(0, at - _LINE_BACK) : at]) is not None
-    return _found(BARE, text, sign) if is_url and not is_shown(text[at + 1 : sign], _read(BARE, text, sign)) else None
+    value, found = _read(BARE, text, sign)
+    return found if is_url and not is_shown(text[at + 1 : sign], value) else None
 
 
 def _find_bearer(text: str, at: int) -> Found | None:
@@ -209,9 +190,9 @@ def _find_option(text: str, at: int) -> Found | None:
         if found is None or not compiled(rf"(?:(?<!\w)|(?<=\\[nrt]))(?:{programs})\b").search(line):
             continue
         pattern = _value_of(found) if found["opening"] else WORD
-        value = _read(pattern, text, found.end())
+        value, password = _read(pattern, text, found.end())
         if value and value[0] not in "-/=" and not is_shown(_PASSWORDS, value):
-            return _found(pattern, text, found.end())
+            return password
     return None
 
 
@@ -230,8 +211,6 @@ _KEY_BLOCK = (
 
 
 def _find_private_key(text: str, at: int) -> Found | None:
-    if not text.startswith("-----BEGIN", at):
-        return None
     begin = compiled(
         r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
         rf"(?={_KEY_HEADER}{{0,6}}+{_LINE_START}[A-Za-z0-9+/=]{{16}})"
@@ -285,10 +264,10 @@ def _find_named(text: str, at: int) -> Found | None:
     value_at = opening.end() if opening else gap.end()
     value_at = scheme_end(text, value_at) if kind == "authorization" else value_at
     pattern = _value_of(opening, in_list=bool(listed)) if opening else WORD
-    value = _read(pattern, text, value_at)
+    value, found = _read(pattern, text, value_at)
     if is_shown(name, value) or (sign is not gap and value[0] == "-") or (kind == "cookie" and "=" not in value):
         return None
-    return _found(pattern, text, value_at)
+    return found
 
 
 def _name_at(text: str, at: int) -> tuple[int, int]:
@@ -315,7 +294,7 @@ def _find_bare(text: str, name: str, sign: re.Match[str]) -> Found | None:
         pattern = LINE
     elif is_header and "-" in name:
         pattern = WORD
-    value = _read(pattern, text, at)
+    value, found = _read(pattern, text, at)
     is_tight = sign["sign"][-1] in "=dD" and sign["sign"] != ":=" and not sign["before"] and not sign["after"]
     # Code has no no-break space.
     may_be_code = pattern is BARE and not is_tight and not sign["after"].strip(" \t")
@@ -326,7 +305,7 @@ def _find_bare(text: str, name: str, sign: re.Match[str]) -> Found | None:
         or (kind == "pwd" and value.startswith(("/", "~", ".")))
     ):
         return None
-    return _found(pattern, text, at)
+    return found
 
 
 def _is_closing(text: str, start: int, quote: re.Match[str]) -> bool:
@@ -334,3 +313,16 @@ def _is_closing(text: str, start: int, quote: re.Match[str]) -> bool:
     if _line_before(text, start).count(quote["quote"][0]) % 2 == 0:
         return False
     return compiled(r"[ \t]{0,8}(?:[+,)\]}%.:;]|[bBrRuUfF]?[\"']|\r?\n|\\n|\Z)").match(text, quote.end()) is not None
+
+
+TRIGGERS: tuple[tuple[str, str, Find], ...] = (
+    ("://", "", _find_in_url),
+    *((":" + "\\" * escaped + "/", "", _find_in_url) for escaped in range(1, 16)),
+    ("-----begin", "", _find_private_key),
+    ("bearer", "", _find_bearer),
+    *((option, "", _find_option) for option in ("--user", "--proxy-user", "--cookie", "-u", "-a", "-b", "-p", "-w")),
+    *((f"-{flag}", r"-(?i:[fgiklnosv]{1,4})u[ \"'\\]", _find_option) for flag in "fgiklnosv"),
+    *((name, "", _find_named) for name in _NAMES),
+    *((f"{sign}{name}=", "", _find_in_query) for sign in "?&;" for name in _QUERY),
+)
+"""What may start a form: a literal in lower case, a pattern of what it begins, and what judges it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from deputy.core.foreign_text import unsplit
 from deputy.core.redaction.names import LEAST_KNOWN, is_known_secret
@@ -12,9 +12,16 @@ from deputy.core.redaction.names import LEAST_KNOWN, is_known_secret
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ahocorasick_rs import BytesAhoCorasick
+
 _PIECE = 256
 _OVERLAP = 16
 """A longer value is known by pieces that overlap, so that a stream never holds back more than one of them."""
+
+Place: TypeAlias = tuple[int, int, int]
+"""Where a secret may start: the start, what judges it, and the end of what was found there."""
+KNOWN = -1
+"""What judges a known value: it is one. No trigger at the same place is judged before it."""
 
 
 class KnownValues:
@@ -25,11 +32,11 @@ class KnownValues:
 
     @cached_property
     def _spellings(self) -> tuple[str, ...]:
-        """All texts to hide, short ones first."""
+        """All texts to hide."""
         # A text is searched without its invisible characters, but an encoded value has them.
         values = {spelling for value in self._values if is_known_secret(value) for spelling in (value, unsplit(value))}
         pieces = {value[at : at + _PIECE] for value in values for at in _piece_starts(len(value))}
-        return tuple(sorted({spelling for piece in pieces for spelling in _spellings(piece)}, key=len))
+        return tuple({spelling for piece in pieces for spelling in _spellings(piece)})
 
     @cached_property
     def _beginnings(self) -> dict[str, tuple[str, ...]]:
@@ -40,17 +47,24 @@ class KnownValues:
                 found.setdefault(spelling[length - 1], set()).add(spelling[:length])
         return {last: tuple(sorted(some, key=len, reverse=True)) for last, some in found.items()}
 
-    def spans(self, text: str, at: int = 0) -> list[tuple[int, int]]:
-        """The places of known values in a text from here on, not in order."""
-        found: list[tuple[int, int]] = []
-        for spelling in self._spellings:
-            if len(spelling) > len(text) - at:
-                break
-            start = text.find(spelling, at)
-            while start >= 0:
-                found.append((start, start + len(spelling)))
-                start = text.find(spelling, start + 1)
-        return found
+    @cached_property
+    def _automaton(self) -> BytesAhoCorasick:
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
+
+        spellings = (spelling.encode("ascii", "replace") for spelling in self._spellings)
+        return BytesAhoCorasick(spellings, implementation=Implementation.ContiguousNFA)
+
+    def places(self, text: str, at: int = 0) -> list[Place]:
+        """Where known values are in a text from here on."""
+        if not self._spellings:
+            return []
+        found = self._automaton.find_matches_as_indexes(text[at:].encode("ascii", "replace"), overlapping=True)
+        # The automaton takes each character that is not ASCII for a question mark.
+        return [
+            (at + start, KNOWN, at + end)
+            for index, start, end in found
+            if text.startswith(self._spellings[index], at + start)
+        ]
 
     def begun(self, text: str) -> int:
         """The length of the end of a text that may become a known value."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,9 +92,4 @@ def is_secret_name(name: str) -> bool:
 
 def words(name: str) -> list[str]:
     """The words of a name in lower case: `dbPassword`, `DB_PASSWORD` and `db-password` have the same two."""
-    return [word.lower() for word in _word_pattern().findall(name)]
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    return re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)]

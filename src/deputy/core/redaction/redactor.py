@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from deputy.core.foreign_text import is_visible, unsplit
+from deputy.core.foreign_text import unsplit
 from deputy.core.redaction.forms import compiled, is_shown, scheme_end
 from deputy.core.redaction.known import KnownValues
 from deputy.core.redaction.names import is_secret_name
-from deputy.core.redaction.scan import EACH, MARK, RedactingStream, may_hold_secret
+from deputy.core.redaction.scan import MARK, RedactingStream, find_triggers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,21 +24,16 @@ class Redactor:
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = KnownValues(known)
-        self._scanned = 0
 
     def redact(self, text: str, *, is_cut: bool = False) -> str:
         """The text without its secrets; of a text that is cut, without an end that may be half of one."""
-        return self.stream().feed(text, final=not is_cut) if is_cut or self._may_change(text) else text
-
-    def _may_change(self, text: str) -> bool:
-        if is_visible(text):
-            return self._is_suspect(text)
         # A sequence for the terminal may have a secret inside.
-        return any(self._is_suspect(one) for one in {text, unsplit(text)})
+        if is_cut or self._is_suspect(text) or ((seen := unsplit(text)) != text and self._is_suspect(seen)):
+            return self.stream().feed(text, final=not is_cut)
+        return text
 
     def _is_suspect(self, text: str) -> bool:
-        self._scanned += len(text) + EACH
-        return may_hold_secret(text, scanned=self._scanned) or bool(self._known.spans(text))
+        return bool(find_triggers(text) or self._known.places(text))
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a string under a secret name is hidden too."""
@@ -113,4 +108,4 @@ class Redactor:
 
     def stream(self) -> RedactingStream:
         """A stream that hides what `redact` hides, whatever its chunks are."""
-        return RedactingStream(self._known, scanned=self._scanned)
+        return RedactingStream(self._known)

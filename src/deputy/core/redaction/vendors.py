@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 from msgspec import Struct
+
+from deputy.core.redaction.forms import Found
+
+# A key does not start inside a word; the end of an escape (\n, \x3d, %3D, a terminal colour) is not part of a word,
+# and in a URL of Telegram `bot` is before the key.
+_KEY_START = (
+    r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
+    r"|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=/bot))"
+)
 
 _ALNUM = "A-Za-z0-9"
 _WORD = r"\w-"
@@ -24,7 +36,23 @@ class Shape(Struct, frozen=True, gc=False):
     rest: str = ""
     """A pattern of what follows, where alphabet and length are not enough; the key begins at its group `key`."""
     trigger: str = ""
-    """A pattern of how it begins, in lower case, where the literal alone is too frequent; at most 40 characters."""
+    """A pattern of how it begins, where the literal alone is too frequent; at most 40 characters."""
+
+    def find(self, text: str, at: int) -> Found | None:
+        """The key whose literal is at this place, if it is one."""
+        start = at - self.before_length
+        if start < 0 or not text.startswith(self.literal, at):
+            return None
+        found = _pattern(self).match(text, start)
+        return Found(found.start(found.lastgroup or 0), found.end(), f"[{self.alphabet}]*+") if found else None
+
+
+@cache
+def _pattern(shape: Shape) -> re.Pattern[str]:
+    enough = f"(?=[{shape.alphabet}]{{{shape.least}}})" if shape.least else ""
+    mixed = "" if shape.before or "key" in shape.rest else r"(?=[a-z_.+/=~|@-]{0,64}[0-9A-Z])"
+    pattern = f"{_KEY_START}{shape.before}{re.escape(shape.literal)}{enough}{mixed}{shape.rest}"
+    return re.compile(pattern, re.ASCII)
 
 
 def _shapes(vendor: str, literals: str, alphabet: str, least: int) -> tuple[Shape, ...]:
@@ -36,7 +64,7 @@ SHAPES: tuple[Shape, ...] = (
     Shape("1Password", "A3-", r"A-Z0-9\-", 28, rest=r"[A-Z0-9]{6}-[A-Z0-9-]{11,12}-"),
     *_shapes("Adobe", "p8e-", _ALNUM, 32),
     *_shapes("age", "AGE-SECRET-KEY-1", _UPPER, 32),
-    Shape("Airtable", "pat", r"A-Za-z0-9.", 60, rest=r"[A-Za-z0-9]{14}\.[a-f0-9]{40}", trigger=r"pat[a-z0-9]{14}\."),
+    Shape("Airtable", "pat", r"A-Za-z0-9.", 60, rest=r"[A-Za-z0-9]{14}\.[a-f0-9]{40}", trigger=r"pat[A-Za-z0-9]{14}\."),
     *_shapes("Alibaba Cloud", "LTAI", _ALNUM, 16),
     *_shapes("Anthropic", "sk-ant-", _WORD, 16),
     *_shapes("Artifactory", "AKCp cmVmd", _ALNUM, 56),
@@ -144,7 +172,7 @@ SHAPES: tuple[Shape, ...] = (
     *_shapes("Tavily", "tvly-", _WORD, 16),
     *(Shape("Telegram", ":AA", _WORD, 32, before=f"[0-9]{{{n}}}", before_length=n) for n in range(6, 17)),
     *_shapes("Together", "tgp_v1_", _WORD, 32),
-    Shape("Twilio", "SK", _HEX, 32, trigger="sk[a-f0-9]{32}"),
+    Shape("Twilio", "SK", _HEX, 32, trigger="SK[a-f0-9]{32}"),
     *_shapes("Typeform", "tfp_", r"\w.=-", 40),
     *_shapes("Vercel", "vcp_ vci_ vca_ vcr_ vck_ vercel_blob_rw_", r"\w", 24),
     *_shapes("Weights & Biases", "wandb_v1_", r"\w", 32),
