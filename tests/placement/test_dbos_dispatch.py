@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from tests.support.postgres import administer, fresh_database, queue_database
 
-from deputy.core.errors import StorageBusy, StorageDenied, StorageError, StorageFailed, StorageTooOld
+from deputy.core.errors import LeaseLost, StorageBusy, StorageDenied, StorageError, StorageFailed, StorageTooOld
 from deputy.journal.postgres.postgres_store import PostgresStore
 from deputy.journal.postgres.store_address import PostgresSession, StoreAddress
 from deputy.placement.dbos_dispatch import DbosDispatch, launch_error, migrate
@@ -34,12 +34,14 @@ def failure(url: str) -> StorageError:
 
 
 @pytest.mark.rule("cluster.place")
-def test_a_placement_is_carried_out_and_its_row_is_deleted_when_it_is_over() -> None:
+def test_a_placement_is_carried_out_and_its_row_is_deleted_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     url = queue_database()
     carried: list[tuple[str, int]] = []
 
     async def carry_out(run: str, number: int) -> None:
         carried.append((run, number))
+        if run == "two":
+            raise LeaseLost(run, 1)
 
     def execute(query: str) -> list[tuple[Any, ...]]:
         with closing(PostgresSession(StoreAddress(url))) as session:
@@ -61,6 +63,8 @@ def test_a_placement_is_carried_out_and_its_row_is_deleted_when_it_is_over() -> 
     asyncio.run(work())
     assert sorted(carried) == [("one", 7), ("three", 7), ("two", 7)]
     assert execute("SELECT count(*) FROM dbos.workflow_status") == [(0,)]
+    # Another worker has that run: nothing is wrong, and nothing is placed again.
+    assert [one for one in caplog.records if one.name == "deputy.worker"] == []
 
 
 @pytest.mark.rule("cluster.launch")

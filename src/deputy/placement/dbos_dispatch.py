@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deputy.core.errors import (
+    LeaseLost,
     StorageBusy,
     StorageDenied,
     StorageError,
@@ -199,5 +200,7 @@ async def _carried(carry_out: CarryOut, run: str, number: int) -> None:
     """Work on a run; an error of the store is no end of it: the sweep places it again."""
     try:
         await carry_out(run, number)
+    except LeaseLost:
+        _logger.info("another worker has taken %s over", run)
     except Exception:
         _logger.exception("cannot work on %s; it will be placed again", run)
