@@ -62,6 +62,7 @@ def memory_mb() -> float:
 
 async def work(slots: int) -> None:
     """A worker that tells its tasks, memory and CPU when asked."""
+    from deputy.interfaces.freed_memory import give_back_memory
     from deputy.options import DeputyOptions
     from deputy.worker import open_worker
 
@@ -76,7 +77,10 @@ async def work(slots: int) -> None:
 
     async with open_worker(DeputyOptions()) as worker, asyncio.TaskGroup() as group:
         group.create_task(tell())
+        # As `deputy worker` does.
+        giving_back = group.create_task(give_back_memory())
         await worker.work(slots, stop, is_ready=lambda: print("ready", flush=True))
+        giving_back.cancel()
 
 
 @contextmanager

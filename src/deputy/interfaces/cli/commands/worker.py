@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.background import cause_of
+from deputy.interfaces.background import background, cause_of
 from deputy.interfaces.cli.console import Console, warn, with_console
 from deputy.interfaces.cli.runner import run_command
 
@@ -48,6 +48,7 @@ def command(console: Console, concurrency: int | None, labels: str, health: str 
 
 
 async def _work(labels: tuple[str, ...], slots: int | None, health: str | None, stop: asyncio.Event) -> int:
+    from deputy.interfaces.freed_memory import give_back_memory
     from deputy.options import DeputyOptions
     from deputy.worker import open_worker
 
@@ -57,6 +58,7 @@ async def _work(labels: tuple[str, ...], slots: int | None, health: str | None, 
                 from deputy.interfaces.worker_health import serving_health
 
                 warn(f"health: {await stack.enter_async_context(serving_health(worker, health))}/readyz")
+            await stack.enter_async_context(background(give_back_memory()))
             await worker.work(slots, stop, is_ready=lambda: _tell_ready(worker))
     except BaseExceptionGroup as raised:
         raise cause_of(raised) from None
