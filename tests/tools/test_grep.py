@@ -38,7 +38,7 @@ def test_matches_have_path_line_and_text_in_the_order_of_paths(root, grep, call)
     assert call(grep, pattern="needle", path="b.py", output="files").text == "b.py"
     assert call(grep, pattern="NEEDLE", ignore_case=True, glob="b*").text == "b.py:2:needle = 2"
     assert call(grep, pattern="needle = ", literal=True, context=1).text == "b.py-1-x = 1\nb.py:2:needle = 2"
-    assert call(grep, pattern="nothing like it").text == "No matches."
+    assert call(grep, pattern="nothing like it").text.startswith("No matches. ")
 
 
 def test_the_limit_is_kept_and_told(root, grep, call):
@@ -56,7 +56,7 @@ def test_ignore_files_hold_unless_told_otherwise(root, grep, call):
     (root / ".gitignore").write_text("build/\n")
     (root / "build").mkdir()
     (root / "build/out.txt").write_text("needle\n")
-    assert call(grep, pattern="needle").text == "No matches."
+    assert call(grep, pattern="needle").text.startswith("No matches. ")
     assert call(grep, pattern="needle", include_ignored=True).text == "build/out.txt:1:needle"
 
 
@@ -158,7 +158,7 @@ def test_a_search_without_a_match_says_where_there_are_matches(root, workspace, 
     assert elsewhere.text == "No matches in b.toml. There are matches in these files:\na.toml"
     words = call(grep, pattern="the port number", path="a.toml").text
     assert words == "No line has all of this. Lines with one of the words:\na.toml:2:port = 1"
-    assert call(grep, pattern="nowhere", path="b.toml").text == "No matches."
+    assert call(grep, pattern="nowhere", path="b.toml").text.startswith("No matches. ")
 
 
 def test_files_are_found_by_glob_in_the_order_of_their_paths(root, workspace, call):

@@ -69,7 +69,9 @@ def _search(workspace: Workspace, arguments: _GrepArguments, output_bytes: int, 
             if words:
                 found.lines.insert(0, words)
             break
-    return found.shown(output_bytes, "narrow the pattern, the path or the glob", "No matches.")
+    # A small model reports a bare "No matches." as its answer.
+    nothing = "No matches. Search for another word, or read a file that may have it."
+    return found.shown(output_bytes, "narrow the pattern, the path or the glob", nothing)
 
 
 def _attempts(arguments: _GrepArguments) -> Iterator[tuple[_GrepArguments, str]]:
