@@ -117,9 +117,10 @@ def test_an_agent_that_takes_too_long_or_is_silent_is_ended(how, run):
 
 @pytest.mark.parametrize("name", ["claude", "qwen"])
 def test_an_agent_is_asked_to_stop_and_can_go_on_after_it(name, run):
-    end = run(name, (ScriptedTurn(text="Late.", delay_seconds=30),), seconds=1.5)
+    # Long enough for an agent to start and open its session on a busy machine.
+    end = run(name, (ScriptedTurn(text="Late.", delay_seconds=30),), seconds=4)
     assert (end.kind, end.error.code, end.is_resumable) == ("limited", "TIMEOUT", True)
-    later = run.again(name, resume=end.own_session, message="Go on.", seconds=1.5)
+    later = run.again(name, resume=end.own_session, message="Go on.", seconds=4)
     assert later.error.code == "TIMEOUT"
     assert later.own_session.id == end.own_session.id
 
