@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, json, to_builtins
 
@@ -417,9 +418,12 @@ class _Header(Struct, gc=False):
     v: int
 
 
+_BEGINNING = b'{"v":%d,' % VERSION
+
+
 def encode(event: Event) -> bytes:
     """The event as JSON: version, kind, fields."""
-    return bytes(event.body) if isinstance(event, Unrecognised) else _versioned(json.encode(event))
+    return bytes(event.body) if isinstance(event, Unrecognised) else _BEGINNING + json.encode(event)[1:]
 
 
 def written(event: E) -> tuple[E, bytes]:
@@ -428,28 +432,19 @@ def written(event: E) -> tuple[E, bytes]:
         body = encode(event)
         _header().decode(body)
     except UnicodeEncodeError:
-        body = _versioned(json.encode(map_text(to_builtins(event, builtin_types=(Raw,)), without_surrogates)))
+        body = _BEGINNING + json.encode(map_text(to_builtins(event, builtin_types=(Raw,)), without_surrogates))[1:]
         return cast("E", decode(body)), body
     except (ValueError, RecursionError) as error:
         raise UsageError("event", event.kind, f"it must be JSON that can be read back ({error})") from error
     return event, body
 
 
-_BEGINNING = b'{"v":%d,' % VERSION
-"""The beginning of an event of this version."""
-
-
-def _versioned(fields: bytes) -> bytes:
-    return _BEGINNING + fields[1:]
-
-
 def decode(body: bytes) -> Event:
     """Decode an event. A newer version's is kept as `Unrecognised`; other problems are a ValueError."""
-    if body.startswith(_BEGINNING):
-        try:
+    # An event of this version is decoded once, unless its kind is unknown.
+    with suppress(ValidationError):
+        if body.startswith(_BEGINNING):
             return _decoder().decode(body)
-        except ValidationError:
-            pass  # its kind may be unknown
     header = _header().decode(body)
     if header.v > VERSION or header.kind not in kinds():
         return Unrecognised(kind=header.kind, version=header.v, body=Raw(body))
@@ -486,8 +481,6 @@ def trace_of(event: Event) -> str:
 @cache
 def kinds() -> frozenset[str]:
     """The stored names of all kinds."""
-    from typing import get_args
-
     return frozenset(str(event.__struct_config__.tag) for event in get_args(Known))
 
 

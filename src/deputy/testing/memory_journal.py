@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-
 _RING = 256
 
 
@@ -85,8 +84,7 @@ class MemoryDisk:
 
     def state(self, run: str) -> State | None:
         """A run's state, folded from its records."""
-        records = self.records.get(run)
-        if records is None:
+        if (records := self.records.get(run)) is None:
             return None
         count, state = self._folded.get(run, (0, State()))
         for record in records[count:]:
@@ -231,8 +229,7 @@ class MemoryJournal:
             self._fence(lease)
             if self._find(lease.run, key) is not None:
                 return None
-            born = self._begin(child, event)
-            if born is not None:
+            if (born := self._begin(child, event)) is not None:
                 self._append(lease, key, Spawned(child=child))
             return born
 
@@ -355,9 +352,7 @@ class MemoryJournal:
 
     async def due(self, active: Collection[str], parked: Collection[str], now: float) -> Sequence[RunStatus]:
         """The same, without what waits for a person until later, and with the parked runs that have ended."""
-        found = [
-            one for one in await self.unfinished(active) if (until := waits_until(one.state)) is None or until <= now
-        ]
+        found = [one for one in await self.unfinished(active) if (waits_until(one.state) or 0) <= now]
         gone = [self._disk.state(run) for run in set(parked) - {one.state.run for one in found}]
         ended = [RunStatus(state=state, is_orphaned=True) for state in gone if state is not None and not state.is_live]
         return [*found, *ended]
