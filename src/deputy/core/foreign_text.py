@@ -30,7 +30,8 @@ _QUOTED_COMMAND = rf"{_QUOTED_ESCAPE}\[[0-?]{{0,64}}[ -/]{{0,8}}"
 
 def plain(text: str) -> str:
     """The text without terminal escapes and invisible characters; line ends and tabs stay."""
-    if text.isascii() and text.isprintable():
+    # The first test is the faster one; line ends and tabs fail it.
+    if (text.isascii() and text.isprintable()) or _is_plain_ascii(text):
         return text
     return without_invisible(_sequence().sub("", text))
 

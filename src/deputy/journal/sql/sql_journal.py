@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from deputy.journal.sql.sql_queries import SqlQueries
     from deputy.journal.sql.transaction import SqlLease
 
+    A = TypeVar("A")
     T = TypeVar("T")
     E = TypeVar("E", bound=Event)
 
@@ -82,7 +83,10 @@ class SqlJournal:
         self._transcribing: set[asyncio.Future[None]] = set()
         self._transcribing_soon: asyncio.TimerHandle | None = None
         self._ended_at = 0.0
-        self._states: BatchedCalls[str, State | None] = BatchedCalls(self._look_up)
+        self._states: BatchedCalls[str, State | None] = BatchedCalls(self._batched(_state_of))
+        self._records: BatchedCalls[tuple[str, str], Record | DamagedRecord | None] = BatchedCalls(
+            self._batched(_record_of)
+        )
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -323,11 +327,18 @@ class SqlJournal:
         """Where a run stands."""
         return await self._states.ask(run)
 
-    def _look_up(self, runs: Sequence[str]) -> asyncio.Future[list[State | BaseException | None]]:
-        def find(queries: SqlQueries) -> list[State | BaseException | None]:
-            return [_found(queries, run) for run in runs]
+    def _batched(
+        self, find: Callable[[SqlQueries, A], T]
+    ) -> Callable[[Sequence[A]], asyncio.Future[list[T | BaseException]]]:
+        """Read for many arguments in one thread; an error of one does not affect the others."""
 
-        return self._read_soon(find)
+        def one(queries: SqlQueries, argument: A) -> T | BaseException:
+            try:
+                return find(queries, argument)
+            except StorageError as error:
+                return error
+
+        return lambda arguments: self._read_soon(lambda queries: [one(queries, argument) for argument in arguments])
 
     async def known(self, runs: Sequence[str]) -> set[str]:
         """Which of these are runs."""
@@ -361,7 +372,7 @@ class SqlJournal:
 
     async def get(self, run: str, key: str) -> Record | None:
         """One record of a run; a damaged one is a StorageCorrupt."""
-        record = await self.read(lambda queries: queries.get(run, key))
+        record = await self._records.ask((run, key))
         return None if record is None else self._whole(record)
 
     async def outcomes(self, runs: Sequence[str]) -> dict[str, Outcome]:
@@ -402,12 +413,12 @@ class SqlJournal:
         return record
 
 
-def _found(queries: SqlQueries, run: str) -> State | BaseException | None:
-    """The state of a run, or the error of reading it: the other runs of the batch are not affected."""
-    try:
-        return queries.state(run)
-    except StorageError as error:
-        return error
+def _state_of(queries: SqlQueries, run: str) -> State | None:
+    return queries.state(run)
+
+
+def _record_of(queries: SqlQueries, where: tuple[str, str]) -> Record | DamagedRecord | None:
+    return queries.get(*where)
 
 
 def _receive(done: asyncio.Future[Any]) -> None:
