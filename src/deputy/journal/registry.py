@@ -61,7 +61,7 @@ def with_usage(queries: Queries, found: Sequence[RunStatus]) -> list[RunStatus]:
     for root in roots:
         tree = {state.run: state for state in queries.tree(root)}
         for state in tree.values():
-            above: str | None = state.run
+            above = state.run if state.usage != NO_USAGE else None
             while above is not None:
                 if above in shown:
                     used[above] = used.get(above, NO_USAGE) + state.usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
@@ -383,6 +384,5 @@ class SqlQueries:
         return state if state.seq else None
 
 
-def age(state: State) -> tuple[float, str]:
-    """The order in which runs began."""
-    return state.requested_at, state.run
+age = attrgetter("requested_at", "run")
+"""The order in which runs began."""
