@@ -78,6 +78,33 @@ def test_a_home_without_a_journal_and_then_with_one(house):
     assert len(asyncio.run(main())["runs"]) == 2
 
 
+def test_every_frame_has_the_position_that_a_reader_continues_from(house, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.web.feed.BEAT_SECONDS", 0.1)
+    house.home.mkdir(mode=0o700)
+    house.script(talk(turn("all is well")))
+
+    async def main():
+        async with open_page(house.home) as client:
+            first = (await client.get("/api/board"))["cursor"]
+            async with client.follow(first) as stream:
+                frames = [await stream.next()]
+                outcome = (await house.delegate(TASK))[0]
+                while frames[-1][0] != "reset":
+                    frames.append(await stream.next())
+            board = await client.get("/api/board")
+            async with client.follow(board["cursor"]) as stream:
+                await client.post(f"/api/runs/{outcome.session_id}/pin", {})
+                while {"beat", "job"} - {event for event, _, _ in frames[1:]}:
+                    frames.append(await stream.next())
+            return first, board["cursor"], frames
+
+    first, last, frames = asyncio.run(main())
+    assert frames[0][:2] == ("beat", first)
+    assert all(position for _, position, _ in frames), frames
+    server = last.split(".")[3]
+    assert {position.split(".")[3] for event, position, _ in frames[1:] if event == "job"} == {server}
+
+
 def test_the_stream_shows_a_run_from_its_request_to_its_end(house):
     house.script(talk(turn("I look at", call("Glob", pattern="*")), turn("all is well")))
 

@@ -33,7 +33,9 @@ _MOST_UNREAD, _FRAME_BYTES = 8_000_000, 200
 _T = TypeVar("_T")
 ALWAYS = 1 << 62
 """The look of frames that a reader gets in any case."""
-RESET = Frame("reset", b"{}", ALWAYS)
+RESET, BEAT = Frame("reset", b"{}", ALWAYS), Frame("beat", b"{}", ALWAYS)
+NO_POSITION = Position(Cursor(0, 0, 0), "none", 0).text
+"""The position of a reader while there is no journal."""
 
 
 class NoJournal(Exception):
@@ -267,8 +269,7 @@ class Feed:
     def _whole(self) -> bytes:
         board = self._opened()
         if board is None:
-            empty = Position(Cursor(0, 0, 0), "none", 0).text
-            body = f'"cursor":"{empty}","now":{time.time():.3f},"fields":[],"runs":[],"waiting":[],"doing":{{}}'
+            body = f'"cursor":"{NO_POSITION}","now":{time.time():.3f},"fields":[],"runs":[],"waiting":[],"doing":{{}}'
             return self._with_journal(body.encode())
         if not self._readers:
             board.look()

@@ -18,7 +18,7 @@ from deputy.interfaces.cli.commands.stats import stats_of
 from deputy.interfaces.report.run_report import write_report
 from deputy.interfaces.safe_text import print_error, safe_message
 from deputy.interfaces.web.answers import Answer, NotCounted, find_question, send_answer
-from deputy.interfaces.web.feed import NoJournal
+from deputy.interfaces.web.feed import BEAT, NO_POSITION, NoJournal
 from deputy.interfaces.web.run_details import (
     again_command,
     found_run,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from deputy.core.state import State
     from deputy.engine.ports.queries import Queries
-    from deputy.interfaces.web.board import Frame
     from deputy.interfaces.web.feed import Feed
     from deputy.interfaces.web.jobs import Job, Jobs
 
@@ -111,11 +110,16 @@ class WebApi:
         after = request.query.get("after", "")
         # Tabs share one stream, which then carries the runs of all of them.
         runs = frozenset(request.query.get("run", "").split(",")[:_MOST_WATCHED]) - {""}
+        position = NO_POSITION
         try:
             async with aclosing(self._feed.stream(after, runs)) as stream:
                 async for frames in stream:
-                    body = b"".join(map(_frame, frames)) if frames else b"event: beat\ndata: {}\n\n"
-                    await response.write(body)
+                    parts: list[bytes] = []
+                    for frame in frames or [BEAT]:
+                        # A frame without a position of its own repeats the one before it.
+                        position = frame.position or position
+                        parts.append(f"event: {frame.event}\nid: {position}\ndata: ".encode() + frame.data + b"\n\n")
+                    await response.write(b"".join(parts))
         except ConnectionResetError:
             # The page was closed.
             pass
@@ -307,11 +311,6 @@ def _zipped(home: Path, run: str) -> IO[bytes]:
 
 
 # --- requests and responses -------------------------------------------------------------------------------------------
-
-
-def _frame(frame: Frame) -> bytes:
-    position = f"id: {frame.position}\n" if frame.position else ""
-    return f"event: {frame.event}\n{position}data: ".encode() + frame.data + b"\n\n"
 
 
 def _number(request: web.Request, name: str, default: int) -> int:
