@@ -221,3 +221,37 @@ def test_the_peek_is_above_the_bar_of_a_selection(tab, pages):
     page.wait_for_selector(".peek .last li")
     peek, bar = (page.locator(name).bounding_box() for name in (".peek", ".selection"))
     assert peek["y"] + peek["height"] <= bar["y"]
+
+
+def test_a_text_that_is_selected_stays_while_records_arrive(tab, pages):
+    pages.open()
+    run, lease = pages.do(pages.busy.root("work", prompt="Copy these words."))
+    one = tab()
+    one.page.clock.install()
+    page = one.open(f"/run/{run}")
+    page.wait_for_selector(".prompt")
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.prompt'))")
+    pages.do(pages.busy.turns(lease, 1))
+    page.wait_for_selector(".facts:has-text('1 turn')")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/runs/" in request.url else None)
+    page.clock.run_for(5000)
+    # A request of the page would have been sent before this one.
+    page.evaluate("fetch('/assets/dom.js').then(file => file.text())")
+    assert asked == []
+    assert page.evaluate("String(getSelection())") == "Copy these words."
+    page.evaluate("getSelection().removeAllRanges()")
+    page.clock.run_for(5000)
+    page.wait_for_selector("h2:text-is('Turns')")
+
+
+def test_a_patch_that_cannot_be_read_says_why(tab, pages):
+    pages.open()
+    run, _ = pages.do(pages.busy.root("work"))
+    one = tab()
+    files = [{"path": "a.py", "added": 1, "removed": 0, "is_withheld": False}]
+    found = {"branch": "deputy/work", "base": "0" * 40, "files": files, "more": 0}
+    one.page.route("**/api/**/diff", lambda route: route.fulfill(json=found))
+    one.page.route("**/api/**/diff?path=*", lambda route: route.abort())
+    page = one.open(f"/run/{run}/diff")
+    page.wait_for_selector(".file:has-text('a.py'):has-text('The server does not answer.')")
