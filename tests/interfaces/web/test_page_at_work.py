@@ -4,6 +4,7 @@ import pytest
 from tests.interfaces.web.test_page import family, tab
 from tests.interfaces.web.test_page_states import change
 from tests.support.browser import chromium, pages
+from tests.support.busy_journal import command_request
 from tests.support.command_house import until
 
 from deputy.core.errors import Error
@@ -255,3 +256,31 @@ def test_a_patch_that_cannot_be_read_says_why(tab, pages):
     one.page.route("**/api/**/diff?path=*", lambda route: route.abort())
     page = one.open(f"/run/{run}/diff")
     page.wait_for_selector(".file:has-text('a.py'):has-text('The server does not answer.')")
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (360, 740)])
+def test_among_many_questions_the_chosen_one_is_on_the_screen(tab, pages, size):
+    pages.open()
+
+    async def ask():
+        runs = [await pages.busy.root(f"asking {number}") for number in range(30)]
+        for _, lease in runs:
+            await pages.busy.approval(lease, command_request("make test"))
+        return [run for run, _ in runs]
+
+    runs = pages.do(ask())
+    width, height = size
+    page = tab(viewport={"width": width, "height": height}).open(f"/waiting#{runs[20]}%20ask%3A0")
+
+    def is_shown(label):
+        for name in (
+            f".waiting-list [aria-current]:has-text('{label}')",
+            f".question-card .crumbs:has-text('{label}')",
+        ):
+            page.wait_for_selector(name)
+            box = page.locator(name).bounding_box()
+            assert 0 <= box["y"] <= height - box["height"], (name, box)
+
+    is_shown("asking 20")
+    page.keyboard.press("j")
+    is_shown("asking 21")

@@ -159,8 +159,9 @@ export class WaitingView {
     this.timer = setInterval(() => countDown(this.element), 1000);
     this.onhash = () => this.update('hash');
     addEventListener('hashchange', this.onhash);
-    this.update('board');
   }
+
+  placed() { this.update('board'); }
 
   dispose() {
     clearInterval(this.timer);
@@ -178,6 +179,9 @@ export class WaitingView {
     const one = all.find((each) => idOf(each) === this.wanted) ?? (this.approval?.isOver && !this.wanted ? null : all[0]);
     if (!this.approval?.isOver || (what === 'hash' && one)) this.show(one);
     put(this.list, all.length ? h('ul', all.map((each) => h('li', questionLine(each, idOf(each) === this.current)))) : h('p.quiet', 'Nothing waits for you.'));
+    if (this.listed === this.current) return;
+    this.listed = this.current;
+    this.list.querySelector('[aria-current]')?.scrollIntoView({block: 'nearest'});
   }
 
   show(one) {
