@@ -284,3 +284,11 @@ def test_among_many_questions_the_chosen_one_is_on_the_screen(tab, pages, size):
     is_shown("asking 20")
     page.keyboard.press("j")
     is_shown("asking 21")
+
+
+def test_every_part_of_a_run_can_be_chosen_on_a_phone_without_scrolling(tab, pages):
+    pages.open()
+    run, _ = pages.do(pages.busy.root("work"))
+    page = tab(viewport={"width": 360, "height": 740}).open(f"/run/{run}/events")
+    page.wait_for_selector("#record-1")
+    assert page.evaluate("(tabs => tabs.scrollWidth - tabs.clientWidth)(document.querySelector('.tabs'))") == 0
