@@ -292,3 +292,14 @@ def test_every_part_of_a_run_can_be_chosen_on_a_phone_without_scrolling(tab, pag
     page = tab(viewport={"width": 360, "height": 740}).open(f"/run/{run}/events")
     page.wait_for_selector("#record-1")
     assert page.evaluate("(tabs => tabs.scrollWidth - tabs.clientWidth)(document.querySelector('.tabs'))") == 0
+
+
+def test_a_home_without_runs_shows_no_filter_and_no_head_of_a_table(tab, pages):
+    pages.open(with_journal=False)
+    page = tab().open()
+    page.wait_for_selector("text=No runs yet")
+    assert page.locator(".filters:visible, .columns:visible").count() == 0
+    pages.write()
+    pages.do(pages.busy.root("the first"))
+    page.wait_for_selector(".columns")
+    page.wait_for_selector("[role=treeitem]:has-text('the first')")

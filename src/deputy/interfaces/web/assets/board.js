@@ -1,7 +1,7 @@
 // The board: what waits, then all runs as a tree.
 
 import {addressOf, againRun, ask, cancelRuns, countDown, exportRun, questionLine, resumeRuns, say} from './actions.js';
-import {counted, duration, h, lastRecords, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
+import {counted, duration, h, lastRecords, markdown, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
 import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 import {VirtualList} from './lists.js';
 
@@ -314,7 +314,7 @@ export class BoardView {
         h('pre', 'deputy delegate -t "auth=Where are passwords checked?"\ndeputy run "Why does the login test fail?"'));
     } else if (state !== 'ok') {
       const heads = {damaged: 'The journal is damaged', newer: 'The journal is of a newer version', failed: 'The journal cannot be read'};
-      put(this.notice, h('h2', heads[state]), h('p', message), h('p', remedy),
+      put(this.notice, h('h2', heads[state]), h('p', message), markdown(remedy),
         state === 'damaged' && h('p.quiet', 'What can still be read is shown. Nothing can be changed from here.'));
     }
   }
