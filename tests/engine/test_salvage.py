@@ -88,7 +88,15 @@ def test_any_other_call_is_sent_back_once_with_the_reason_and_the_form(house: Ho
 
 
 @pytest.mark.rule("honest.calls")
-@pytest.mark.parametrize("text", [f"I read it.\n{READ}\nThe word is pear.", f"{READ}\n{READ}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I read it.\n{READ}\nThe word is pear.",
+        f"{READ}\n{READ}",
+        f"{'I explain the next step. ' * 30}\n{READ}\n{'The word is pear. ' * 30}",
+    ],
+    ids=["text", "two calls", "long text"],
+)
 def test_a_small_model_that_must_look_has_its_first_call_executed_whatever_is_beside_it(house: House, text: str):
     (house.workspace / "a.txt").write_text("the secret word is plum\n")
     with ProviderServer(turn(text), turn("The word is plum.")) as provider:
@@ -118,6 +126,18 @@ def test_a_call_that_a_longer_answer_quotes_is_text(house: House):
     assert isinstance(outcome, Completed)
     assert outcome.report == report
     assert outcome.usage.requests == 1
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_long_answer_of_a_small_model_with_a_call_that_cannot_be_executed_is_a_report(house: House):
+    write = '<tool_call>{"name": "Write", "arguments": {"path": "b.txt", "content": "x"}}</tool_call>'
+    report = f"{'The file holds a call, which I did not follow. ' * 20}\n{write}"
+    (house.workspace / "a.txt").write_text("the secret word is plum\n")
+    with ProviderServer(turn("", call("Read", path="a.txt")), turn(report)) as provider:
+        house.use(provider, MODEL)
+        outcome = house.one(Task(label="scout", prompt="Which word is in a.txt?"))
+    assert (outcome.status, outcome.report) == ("completed", report)
+    assert not (house.workspace / "b.txt").exists()
 
 
 @pytest.mark.rule("honest.calls")

@@ -39,7 +39,7 @@ class TextCalls(Struct, frozen=True, kw_only=True):
     """Whether the message has no other text."""
 
 
-def read_calls(text: str, known: Collection[str]) -> TextCalls | None:
+def read_calls(text: str, known: Collection[str], prose_max: int = PROSE_MAX) -> TextCalls | None:
     """The calls that a message consists of, with little other text; None for an answer.
 
     JSON without a marker of its own is a call only if it names a known tool. A call within a line is quoted.
@@ -64,7 +64,7 @@ def read_calls(text: str, known: Collection[str]) -> TextCalls | None:
         line = grammar.prose.match(text, at)
         prose += 0 if line is None else len(line[0])
         at = at + 1 if line is None or line.end() == at else line.end()
-        if prose > PROSE_MAX:
+        if prose > prose_max:
             return None
     return TextCalls(calls=tuple(calls), is_alone=not prose) if calls or is_broken else None
 

@@ -12,7 +12,7 @@ from deputy.core.errors import Error, UsageError, new_error
 from deputy.core.request import READ_ONLY_TOOLS
 from deputy.core.subtask.subtask_result import MalformedRequest, SubtasksRequested, invalid_request, read_report
 from deputy.core.task import DELEGATING_TOOLS, WRITING_TOOLS
-from deputy.core.text_calls import TextCall, TextCalls, read_calls, without_thinking
+from deputy.core.text_calls import CHARACTERS_MAX, PROSE_MAX, TextCall, TextCalls, read_calls, without_thinking
 from deputy.engine.history import ASK, NOTE, SUBTASK
 from deputy.engine.prompts import prompt
 
@@ -35,7 +35,8 @@ def salvage(message: AssistantMessage, agent: AgentContext, call_id: str) -> Ass
     if message.calls:
         return message
     text = without_thinking(message.text)
-    found = _read(text, agent)
+    # A small model may explain its call at length.
+    found = _read(text, agent, CHARACTERS_MAX if _takes_first(agent) else PROSE_MAX)
     call = None if found is None else _judged(found, agent)
     said = ""
     if agent.subtasks is not None and isinstance(asked := read_report(text), SubtasksRequested):
@@ -91,11 +92,16 @@ def continuation_sent_back(text: str, *, can_request: bool) -> SentBack | None:
     return SentBack(text=words, error=new_error("INVALID_REQUEST", message))
 
 
-def _read(text: str, agent: AgentContext) -> TextCalls | None:
+def _read(text: str, agent: AgentContext, prose_max: int = PROSE_MAX) -> TextCalls | None:
     output = agent.settings.output
     # With a schema of the caller, JSON is the answer, whatever its fields are.
     is_own = output is not None and output.name == "report"
-    return read_calls(text, () if is_own else _KNOWN | set(agent.held))
+    return read_calls(text, () if is_own else _KNOWN | set(agent.held), prose_max)
+
+
+def _takes_first(agent: AgentContext) -> bool:
+    """Whether the first call is executed: where it must look, a small model explains it and invents its result."""
+    return agent.is_compact and agent.must_look
 
 
 def _judged(found: TextCalls, agent: AgentContext) -> TextCall | str:
@@ -103,8 +109,7 @@ def _judged(found: TextCalls, agent: AgentContext) -> TextCall | str:
     call = next(iter(found.calls), None)
     if call is None:
         return "It cannot be read."
-    # A small model explains its call, and invents the result below it. Where it must look, its first call is executed.
-    takes_first = agent.is_compact and agent.must_look
+    takes_first = _takes_first(agent)
     if len(found.calls) > 1 and not takes_first:
         return f"It has {len(found.calls)} calls; only one can be read from text."
     tool = _tool(call.name, agent)
