@@ -2,8 +2,9 @@
 
 import pytest
 from tests.support.house import House
-from tests.support.scripts import call, turn
+from tests.support.scripts import call, talk, turn
 
+from deputy.core.model_script import ModelScript, ScriptedTurn
 from deputy.core.outcome import Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.models.catalog import read_catalog
@@ -18,6 +19,11 @@ TASK = Task(label="scout", prompt="Which port is set in config.toml?")
 def project(house: House) -> House:
     (house.workspace / "config.toml").write_text("port = 8417\n")
     return house
+
+
+def nudged(first: ScriptedTurn, *later: ScriptedTurn) -> ModelScript:
+    """The first answer, and the turns of the new conversation that asks for a look."""
+    return ModelScript(conversations=(talk(*later, when="You have not looked at any file yet."), talk(first)))
 
 
 def asked(provider: ProviderServer) -> list[dict]:
@@ -104,23 +110,38 @@ def test_a_repeated_call_is_followed_by_a_turn_that_must_answer(project: House):
 
 @pytest.mark.rule("honest.look")
 def test_a_report_without_a_look_is_nudged_once_and_then_partial(project: House):
-    with ProviderServer(turn("It is 80."), turn("It is 80.")) as provider:
+    with ProviderServer(nudged(turn("It is 80."), turn("It is 80."))) as provider:
         project.use(provider, LOCAL)
         outcome = project.one(TASK)
     assert isinstance(outcome, Partial)
     assert (outcome.errors[0].code, outcome.report) == ("NOTHING_READ", "It is 80.")
     nudge = asked(provider)[1]["messages"][-1]["content"]
-    assert nudge.startswith("You have not looked at any file.")
+    assert "You have not looked at any file yet. Call a tool now" in nudge
     assert nudge.endswith("The arguments of Read are: path, offset (optional).")
 
 
 @pytest.mark.rule("honest.look")
 def test_after_the_nudge_the_model_may_look_and_answer(project: House):
-    script = (turn("It is 80."), turn("", call("Read", path="config.toml")), turn("It is 8417."))
-    with ProviderServer(*script) as provider:
+    script = nudged(turn("It is 80."), turn("", call("Read", path="config.toml")), turn("It is 8417."))
+    with ProviderServer(script) as provider:
         project.use(provider, LOCAL)
         outcome = project.one(TASK)
     assert (outcome.status, outcome.report, outcome.warnings) == ("completed", "It is 8417.", ())
+    # A small model repeats its first answer if it sees it.
+    first, second, third = (body["messages"] for body in asked(provider))
+    assert second[-1]["content"].startswith(first[-1]["content"])
+    assert [message["role"] for message in third] == ["system", "user", "assistant", "tool"]
+
+
+@pytest.mark.rule("honest.look")
+def test_a_call_that_failed_before_the_nudge_stays_in_the_conversation(project: House):
+    script = (turn("", call("Read", path="port.toml")), turn("It is 80."), turn("", call("Read", path="config.toml")))
+    with ProviderServer(*script, turn("It is 8417.")) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(TASK)
+    assert (outcome.status, outcome.report) == ("completed", "It is 8417.")
+    roles = [message["role"] for message in asked(provider)[2]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
 
 
 @pytest.mark.rule("honest.look")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import UNSET, Struct, json, structs
 
 from deputy.core.contract import Return
+from deputy.core.conversation import AssistantMessage, UserMessage
 from deputy.core.errors import Error, new_error
 from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun, Resumed, Returned
 from deputy.core.limits import nearly_full, nothing_read, prompt_too_long, repeats_itself
@@ -28,7 +29,7 @@ from deputy.engine.untrusted import wrap_untrusted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deputy.core.conversation import AssistantMessage, ToolCall, ToolResult
+    from deputy.core.conversation import ToolCall, ToolResult
     from deputy.core.events import ModelCallEnded
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
@@ -121,13 +122,23 @@ async def _judged(run: RunContext, history: History, agent: AgentContext, text: 
         return report
     if not history.is_nudged:
         history.is_nudged = True
-        await append_user_message(run, history, f"look_first:{history.turn}", look_first(agent))
+        await _look_first(run, history, agent)
         return None
     error = nothing_read(agent.model.name)
     if agent.is_compact:
         return Report(kind="limited", text=text, error=error)
     history.warnings += (f"{error.message} {error.recommendation}",)
     return report
+
+
+async def _look_first(run: RunContext, history: History, agent: AgentContext) -> None:
+    """Ask for a look at the workspace; a small model starts over, because it repeats its first answer if it sees it."""
+    key, words = f"look_first:{history.turn}", look_first(agent)
+    match history.conversation.messages:
+        case [UserMessage(text=task), AssistantMessage()] if agent.is_compact:
+            await start_over(run, history, key, f"{task}\n\n{words}")
+        case _:
+            await append_user_message(run, history, key, words)
 
 
 async def send_back(run: RunContext, history: History, text: str, wrong: SentBack) -> Report | None:

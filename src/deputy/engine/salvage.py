@@ -72,11 +72,9 @@ def sent_back(text: str, agent: AgentContext) -> SentBack | None:
 
 def look_first(agent: AgentContext) -> str:
     """The request to look at the workspace before answering; a small model may write its call as text."""
-    words = prompt("look_first")
     if not agent.is_compact:
-        return words
-    form = _form(TextCalls(calls=(), is_alone=True), agent)
-    return f'{words} You may also answer only with one JSON object with "name" and "arguments". {form}'
+        return prompt("look_first")
+    return prompt("compact_look").format(form=_form(TextCalls(calls=(), is_alone=True), agent))
 
 
 def continuation_sent_back(text: str, *, can_request: bool) -> SentBack | None:
