@@ -78,7 +78,8 @@ def test_what_was_acknowledged_survives_losing_the_power(bench: Bench, recording
 @pytest.mark.rule("journal.first")
 def test_kills_at_random_moments_lose_nothing(bench: Bench) -> None:
     chance = random.Random(SEED)
-    found = [bench.kill(chance.uniform(0, 0.12)) for _ in range(10)]
+    longest = min(bench.seconds(), bench.seconds())
+    found = [bench.kill(chance.uniform(0, longest)) for _ in range(10)]
     assert [problems for problems, _ in found if problems] == []
     assert sum(killed for _, killed in found) > 1
 

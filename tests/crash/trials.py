@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 from tests.crash.disk import FATES, lay_out, power_losses
@@ -53,6 +54,12 @@ class Bench:
         assert not ended.raised, ended.trace
         self.clear(home)
         return ended.operations
+
+    def seconds(self) -> float:
+        """How long the whole history takes on this machine."""
+        begun = time.monotonic()
+        self.length()
+        return time.monotonic() - begun
 
     def recording(self) -> tuple[Path, list[Operation]]:
         """The whole history as operations, and the home it was carried out in (which is gone)."""
