@@ -51,6 +51,16 @@ class JournalProblem(NamedTuple):
     remedy: str = ""
 
 
+def _state_after(error: StorageError) -> str:
+    match error:
+        case StorageCorrupt():
+            return "damaged"
+        case StorageTooNew():
+            return "newer"
+        case _:
+            return "failed"
+
+
 class ReaderThread:
     """A connection to the journal and the only thread that uses it."""
 
@@ -69,9 +79,12 @@ class ReaderThread:
         damage = "" if queries is None else queries.damage
         return damage if damage and self.is_current() else ""
 
-    def mark_damaged(self, error: StorageError) -> None:
-        """Remember that the journal is damaged."""
-        self.problem = JournalProblem("damaged", print_error(error), error.remedy)
+    def fail(self, error: StorageError) -> None:
+        """Remember why the journal cannot be read; damage until the file was replaced, all else until it is opened."""
+        state = _state_after(error)
+        self.problem = JournalProblem(state, print_error(error), error.remedy)
+        if state != "damaged":
+            self._close()
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """The result of work in the thread."""
@@ -103,14 +116,11 @@ class ReaderThread:
         self.problem = JournalProblem("ok")
         try:
             queries = open_queries(self._home)
-        except StorageTooNew as error:
-            self.problem = JournalProblem("newer", print_error(error), error.remedy)
-            raise NoJournal from error
         except StorageCorrupt as error:
-            self.mark_damaged(error)
+            self.fail(error)
             queries = self._open_damaged()
         except StorageError as error:
-            self.problem = JournalProblem("failed", print_error(error), error.remedy)
+            self.fail(error)
             raise NoJournal from error
         if queries is None:
             self.problem = JournalProblem("none", "There is no journal yet.", "Start a run.")
@@ -241,7 +251,7 @@ class Feed:
         except NoJournal:
             return None
         except StorageError as error:
-            self.thread.mark_damaged(error)
+            self.thread.fail(error)
         return self._board
 
     def _look(self) -> list[Frame]:
@@ -253,12 +263,18 @@ class Feed:
         if board is None:
             return []
         board.watched = {run for reader in self._readers for run in reader.runs}
+        with suppress(StorageError):
+            return self._news(board)
+        return []
+
+    def _news(self, board: Board) -> list[Frame]:
+        """What is new on the board; after an error the board is read anew."""
         try:
             return board.look()
         except StorageError as error:
             self._board = None
-            self.thread.mark_damaged(error)
-            return []
+            self.thread.fail(error)
+            raise
 
     # --- readers ------------------------------------------------------------------------------------------------------
 
@@ -272,7 +288,7 @@ class Feed:
             body = f'"cursor":"{NO_POSITION}","now":{time.time():.3f},"fields":[],"runs":[],"waiting":[],"doing":{{}}'
             return self._with_journal(body.encode())
         if not self._readers:
-            board.look()
+            self._news(board)
         return self._with_journal(board.whole())
 
     def _with_journal(self, body: bytes) -> bytes:
@@ -301,5 +317,5 @@ class Feed:
             return [], 0
         if len(self._readers) == 1:
             self._shown = board
-            board.look()
+            self._news(board)
         return board.catch_up(position), board.position.look
