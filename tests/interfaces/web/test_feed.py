@@ -72,3 +72,18 @@ def test_a_board_that_could_not_be_brought_up_to_date_is_read_anew(house, failin
 
     board = asyncio.run(main())
     assert (board["journal"]["state"], len(board["runs"])) == ("ok", 4)
+
+
+def test_a_stream_that_begins_with_an_error_tells_its_reader_to_read_the_board_again(house, failing):
+    house.script(talk(turn("all is well")))
+    house.one(TASK)
+    errors = failing("follow")
+
+    async def main():
+        async with open_page(house.home) as client:
+            board = await client.get("/api/board")
+            errors.append(BUSY)
+            async with client.follow(board["cursor"]) as stream:
+                return (await stream.next())[0]
+
+    assert asyncio.run(main()) == "reset"

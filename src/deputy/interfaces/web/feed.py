@@ -315,7 +315,11 @@ class Feed:
         board = self._opened()
         if board is None:
             return [], 0
-        if len(self._readers) == 1:
-            self._shown = board
-            self._news(board)
-        return board.catch_up(position), board.position.look
+        try:
+            if len(self._readers) == 1:
+                self._shown = board
+                self._news(board)
+            return board.catch_up(position), board.position.look
+        except StorageError:
+            # The stream has begun, so that it cannot end with an error any more.
+            return [RESET], 0
