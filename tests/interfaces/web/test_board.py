@@ -380,7 +380,17 @@ def test_the_trees_that_ended_first_leave_a_board_with_too_many_rows(tmp_path, m
 
 
 def test_positions_that_are_none_are_refused():
-    for text in ("", "1.2.3", "1.2.3.s.x", "a.b.c.d.e", "1.2.3.s.4.5", f"1.2.3.s.{'9' * 30}", "-1.2.3.s.4"):
+    for text in (
+        "",
+        "1.2.3",
+        "1.2.3.s.x",
+        "a.b.c.d.e",
+        "1.2.3.s.4.5",
+        f"1.2.3.s.{'9' * 30}",
+        "-1.2.3.s.4",
+        "1.2.3.s\n.4",
+        "1.2.3..4",
+    ):
         assert read_position(text) is None
     assert read_position("1.2.3.s.4").look == 4
 

@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from tests.support.busy_journal import BusyJournal
 from tests.support.scripts import talk, turn
 from tests.support.web_client import open_page
 
 from deputy.core.errors import StorageBusy, StorageCorrupt
 from deputy.core.task import Task
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.sqlite.sqlite_queries import SqliteQueries
 
 TASK = Task(label="scout", prompt="Look around.")
@@ -87,3 +89,23 @@ def test_a_stream_that_begins_with_an_error_tells_its_reader_to_read_the_board_a
                 return (await stream.next())[0]
 
     assert asyncio.run(main()) == "reset"
+
+
+def test_a_reader_that_loses_its_connection_while_it_catches_up_continues_from_where_it_was(house):
+    async def main():
+        async with SqliteJournal(house.home, fsync="off") as journal, open_page(house.home) as client:
+            busy = BusyJournal(journal)
+            _, lease = await busy.root("top")
+            before = (await client.get("/api/board"))["cursor"]
+            await busy.question(lease, "Which?")
+            position, seen = before, []
+            for frames in (1, 2):
+                async with client.follow(position) as stream:
+                    seen += [await stream.next() for _ in range(frames)]
+                position = seen[0][1]
+            return before, seen
+
+    before, seen = asyncio.run(main())
+    assert [event for event, _, _ in seen] == ["rows", "rows", "waiting"]
+    assert [position == before for _, position, _ in seen] == [True, True, False]
+    assert seen[0][2]["rows"] == seen[1][2]["rows"]

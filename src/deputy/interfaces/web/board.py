@@ -101,7 +101,10 @@ def read_position(text: str) -> Position | None:
     """The position of a text; None if it is none."""
     parts = text.split(".")
     numbers = [part for at, part in enumerate(parts) if at != 3]
-    if len(parts) != 5 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in numbers):
+    # The text is sent back as a line of the stream.
+    if len(parts) != 5 or not (text.isascii() and parts[3].isalnum()):
+        return None
+    if not all(part.isdigit() and len(part) < 20 for part in numbers):
         return None
     generation, record, progress, look = map(int, numbers)
     return Position(Cursor(generation, record, progress), parts[3], look)

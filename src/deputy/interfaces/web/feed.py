@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from deputy.core.errors import StorageCorrupt, StorageError, StorageTooNew
 from deputy.engine.ports.queries import Cursor
 from deputy.interfaces.safe_text import print_error
-from deputy.interfaces.web.board import Board, Frame, Position, new_server_name, read_position
+from deputy.interfaces.web.board import Board, Frame, Position, new_server_name
 from deputy.journal.home import JOURNAL
 from deputy.processes.outgoing import outgoing_json
 from deputy.stores import open_queries
@@ -297,13 +297,13 @@ class Feed:
         head = {"version": __version__, "journal": self.problem._asdict(), "jobs": self._jobs.forms()}
         return b"%b,%b}" % (outgoing_json(head)[:-1], body)
 
-    async def stream(self, after: str, runs: frozenset[str]) -> AsyncGenerator[list[Frame]]:
+    async def stream(self, after: Position | None, runs: frozenset[str]) -> AsyncGenerator[list[Frame]]:
         """Frames from a position on; an empty list is a sign of life."""
         reader = Reader(runs)
         self._readers.append(reader)
         self._is_asked.set()
         try:
-            frames, look = await self.thread.run(lambda: self._caught_up(read_position(after)))
+            frames, look = await self.thread.run(lambda: self._caught_up(after))
             reader.drop_until(look)
             yield frames
             while True:

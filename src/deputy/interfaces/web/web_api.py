@@ -18,6 +18,7 @@ from deputy.interfaces.cli.commands.stats import stats_of
 from deputy.interfaces.report.run_report import write_report
 from deputy.interfaces.safe_text import print_error, safe_message
 from deputy.interfaces.web.answers import Answer, NotCounted, find_question, send_answer
+from deputy.interfaces.web.board import read_position
 from deputy.interfaces.web.feed import BEAT, NO_POSITION, NoJournal
 from deputy.interfaces.web.run_details import (
     again_command,
@@ -107,10 +108,11 @@ class WebApi:
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        after = request.query.get("after", "")
+        after = read_position(request.query.get("after", ""))
         # Tabs share one stream, which then carries the runs of all of them.
         runs = frozenset(request.query.get("run", "").split(",")[:_MOST_WATCHED]) - {""}
-        position = NO_POSITION
+        # A reader that loses its connection before the last frame of what it missed gets all of that again.
+        position = NO_POSITION if after is None else after.text
         try:
             async with aclosing(self._feed.stream(after, runs)) as stream:
                 async for frames in stream:
