@@ -79,8 +79,10 @@ class Stream:
                     position = value
                 case "data":
                     data = json.decode(value)
-                case _:
+                case "":
                     return event, position, data
+                case _:
+                    pass
         raise AssertionError("the stream ended")
 
     async def until(self, is_so: Callable[[str, Any], bool]) -> Any:

@@ -195,6 +195,22 @@ def test_after_a_restart_of_the_server_a_page_sees_what_happened_without_a_recor
     asyncio.run(main())
 
 
+def test_the_looks_of_a_later_server_have_higher_numbers(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+
+    async def main():
+        async with SqliteJournal(home, fsync="off") as journal:
+            await journal.begin(ROOTS[0], opened(ROOTS[0]))
+            with SqliteQueries.open(home) as queries:
+                first = Board(queries, "first")
+                first.look()
+                later = time.time() + 1
+                monkeypatch.setattr(module.time, "time", lambda: later)
+                assert Board(queries, "second").position.look > first.position.look
+
+    asyncio.run(main())
+
+
 # --- what a row says --------------------------------------------------------------------------------------------------
 
 

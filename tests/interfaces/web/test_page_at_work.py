@@ -1,7 +1,7 @@
 """The page while runs are at work: what a person reads, points at or has chosen stays where it is."""
 
 import pytest
-from tests.interfaces.web.test_page import family, tab
+from tests.interfaces.web.test_page import family, shown_statuses, tab
 from tests.interfaces.web.test_page_states import change
 from tests.support.browser import chromium, pages
 from tests.support.busy_journal import command_request
@@ -11,6 +11,7 @@ from deputy.core.errors import Error
 from deputy.core.events import Returned
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
+from deputy.interfaces.web.board import FIELDS
 
 __all__ = ["chromium", "pages", "tab"]
 
@@ -303,3 +304,31 @@ def test_a_home_without_runs_shows_no_filter_and_no_head_of_a_table(tab, pages):
     pages.do(pages.busy.root("the first"))
     page.wait_for_selector(".columns")
     page.wait_for_selector("[role=treeitem]:has-text('the first')")
+
+
+def test_a_tab_that_reads_its_board_misses_nothing_and_shows_nothing_older(tab, pages):
+    """Its board is older than a question, whose look has two frames, and newer than a frame of an earlier server."""
+    pages.open()
+    _, lease = pages.do(pages.busy.root("work"))
+    first = tab()
+    first.open()
+    second = first.context.new_page()
+    held = []
+    second.route("**/api/board", lambda route: held.append((route, route.fetch())))
+    second.goto(pages.page.url)
+    until(lambda: held or second.wait_for_timeout(20))
+    pages.do(pages.busy.question(lease, "Which?"))
+    first.page.wait_for_selector("[role=treeitem][data-status=waiting]")
+    script = """async (status) => {
+        const { store } = await import('/assets/store.js');
+        const frame = structuredClone(store.early.find((one) => one.event === 'rows'));
+        for (const row of frame.data.rows) row[status] = 'queued';
+        store.early.push({ ...frame, id: '0.0.0.earlier.9', look: '9' });
+        return store.early.map((one) => one.event);
+    }"""
+    assert {"rows", "waiting"} <= set(second.evaluate(script, FIELDS.index("status")))
+    route, response = held[0]
+    route.fulfill(response=response)
+    second.wait_for_selector(".asking:has-text('Which?')")
+    second.wait_for_selector("[role=treeitem]:has-text('work')")
+    assert shown_statuses(second) == {"work": "waiting"}

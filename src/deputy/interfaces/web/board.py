@@ -119,7 +119,8 @@ class Board:
         """The runs whose records and text are streamed."""
         self._server = server
         self._redactor = process_redactor()
-        self._look = 0
+        # The looks of a later server have higher numbers: a page leaves out the frames that are older than its board.
+        self._look = int(time.time() * 1000)
         self._tick_at = -inf
         self._read_everything()
 

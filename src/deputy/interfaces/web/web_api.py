@@ -120,7 +120,8 @@ class WebApi:
                     for frame in frames or [BEAT]:
                         # A frame without a position of its own repeats the one before it.
                         position = frame.position or position
-                        parts.append(f"event: {frame.event}\nid: {position}\ndata: ".encode() + frame.data + b"\n\n")
+                        head = f"event: {frame.event}\nid: {position}\nlook: {frame.look}\ndata: "
+                        parts.append(head.encode() + frame.data + b"\n\n")
                     await response.write(b"".join(parts))
         except ConnectionResetError:
             # The page was closed.

@@ -101,7 +101,7 @@ class Stream {
   }
 
   take(frame) {
-    if (frame.id) this.position = frame.id;
+    this.position = frame.id;
     this.onframe(frame);
   }
 
@@ -160,13 +160,12 @@ class Stream {
   }
 
   got(text) {
-    const frame = {event: '', id: '', data: null};
+    const frame = {};
     for (const line of text.split('\n')) {
       const at = line.indexOf(': ');
-      const name = line.slice(0, at);
-      if (name === 'data') frame.data = JSON.parse(line.slice(at + 2));
-      else if (name === 'event' || name === 'id') frame[name] = line.slice(at + 2);
+      frame[line.slice(0, at)] = line.slice(at + 2);
     }
+    frame.data = JSON.parse(frame.data);
     if (frame.event === 'beat') return;
     this.channel.postMessage({kind: 'frame', frame});
     this.take(frame);
@@ -219,8 +218,9 @@ class Store extends EventTarget {
     for (const one of board.waiting) this.ask(one);
     for (const [run, doing] of Object.entries(board.doing)) this.doing.set(run, doing);
     this.isLoaded = true;
-    const [server, look] = board.cursor.split('.').slice(3);
-    const missed = this.early.filter(({id}) => id && (id.split('.')[3] !== server || Number(id.split('.')[4]) > Number(look)));
+    // The board has all looks up to its own.
+    const look = Number(board.cursor.split('.')[4]);
+    const missed = this.early.filter((frame) => frame.look > look);
     this.early = [];
     this.stream.start(board.cursor);
     this.stream.position = board.cursor;
