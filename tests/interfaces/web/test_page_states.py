@@ -120,6 +120,12 @@ def test_a_journal_that_is_damaged_or_newer_is_explained_and_nothing_can_be_chan
     look = Look(page)
     page.wait_for_selector(".notice:has-text('The journal is damaged')")
     assert "Nothing can be changed from here." in page.text_content(".notice")
+    assert page.text_content(".notice code") == "deputy doctor --repair"
+    # A path is shown as it is.
+    first_letter = "getComputedStyle(document.querySelector('.notice p'), '::first-letter').textTransform"
+    assert page.evaluate(first_letter) == "none"
+    refused = "import('/assets/store.js').then(({ post }) => post('/api/cancel', { ids: ['x'] })).catch(String)"
+    assert page.evaluate(refused).count("Run `deputy doctor --repair`") == 1
     # What can be read is shown.
     assert len(shown_statuses(page)) == len(runs)
     look.at("damaged")
@@ -133,6 +139,7 @@ def test_a_journal_that_is_damaged_or_newer_is_explained_and_nothing_can_be_chan
     pages.serve()
     page.goto(pages.page.url)
     page.wait_for_selector(".notice:has-text('The journal is of a newer version')")
+    assert page.text_content(".notice").count("Upgrade Deputy") == 1
     look.at("newer")
 
 

@@ -320,13 +320,17 @@ def test_a_damaged_journal_is_read_and_not_written(house):
             board = await client.get("/api/board")
             answer = {"key": "x", "digest": "x", "approve": True}
             for path, body in (("resume", {}), ("again", {}), ("pin", {}), ("answer", answer)):
-                assert (await client.post(f"/api/runs/{run}/{path}", body))[0] == 503, path
+                status, content = await client.post(f"/api/runs/{run}/{path}", body)
+                assert status == 503, path
+                assert "doctor" in content["error"]["remedy"]
+                assert "doctor" not in content["error"]["message"]
             assert (await client.post("/api/cancel", {"ids": [run]}))[0] == 503
             return board, await client.get(f"/api/runs/{run}")
 
     board, whole = asyncio.run(main())
     assert board["journal"]["state"] == "damaged"
     assert "its checksum does not fit" in board["journal"]["message"]
+    assert "doctor" not in board["journal"]["message"]
     assert [field(row, "status") for row in board["runs"] if row[0] == run] == ["completed"]
     assert whole["outcome"]["report"] == "all is well"
 

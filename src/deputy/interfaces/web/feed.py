@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from deputy.core.errors import StorageCorrupt, StorageError, StorageTooNew
 from deputy.engine.ports.queries import Cursor
-from deputy.interfaces.safe_text import print_error
+from deputy.interfaces.safe_text import safe_message
 from deputy.interfaces.web.board import Board, Frame, Position, new_server_name
 from deputy.journal.home import JOURNAL
 from deputy.processes.outgoing import outgoing_json
@@ -51,6 +51,11 @@ class JournalProblem(NamedTuple):
     remedy: str = ""
 
 
+def what_failed(error: StorageError) -> str:
+    """The message of an error of the journal; the page shows its remedy beside it."""
+    return safe_message(f"{error.path}: {error.what}.")
+
+
 def _state_after(error: StorageError) -> str:
     match error:
         case StorageCorrupt():
@@ -82,7 +87,7 @@ class ReaderThread:
     def fail(self, error: StorageError) -> None:
         """Remember why the journal cannot be read; damage until the file was replaced, all else until it is opened."""
         state = _state_after(error)
-        self.problem = JournalProblem(state, print_error(error), error.remedy)
+        self.problem = JournalProblem(state, what_failed(error), error.remedy)
         if state != "damaged":
             self._close()
 

@@ -16,10 +16,10 @@ from msgspec import MsgspecError, Struct, json
 from deputy.core.errors import DeputyError, StorageCorrupt, StorageError, UnknownRun, UsageError
 from deputy.interfaces.cli.commands.stats import stats_of
 from deputy.interfaces.report.run_report import write_report
-from deputy.interfaces.safe_text import print_error, safe_message
+from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.web.answers import Answer, NotCounted, find_question, send_answer
 from deputy.interfaces.web.board import read_position
-from deputy.interfaces.web.feed import BEAT, NO_POSITION, NoJournal
+from deputy.interfaces.web.feed import BEAT, NO_POSITION, NoJournal, what_failed
 from deputy.interfaces.web.run_details import (
     again_command,
     found_run,
@@ -355,10 +355,10 @@ def explained(error: DeputyError | NoJournal) -> web.Response:
             remedy = "Run `deputy doctor`, or start a run."
             return error_response(503, "NO_JOURNAL", "There is no journal that can be read.", remedy)
         case UnknownRun():
-            return error_response(404, "UNKNOWN_RUN", print_error(error), "It may have been pruned.")
+            return error_response(404, "UNKNOWN_RUN", f"{print_error(error)}.", "It may have been pruned.")
         case UsageError():
-            return error_response(400, "BAD_REQUEST", print_error(error), safe_message(error.expected))
+            return error_response(400, "BAD_REQUEST", print_error(error))
         case StorageError():
-            return error_response(503, "STORAGE", print_error(error), error.remedy)
+            return error_response(503, "STORAGE", what_failed(error), error.remedy)
         case _:
             return error_response(409, "FAILED", print_error(error))

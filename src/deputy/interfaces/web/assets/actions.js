@@ -35,10 +35,10 @@ export function say(text, kind = '') {
   setTimeout(() => note.remove(), kind === 'bad' ? 12000 : 5000);
 }
 
-/** Show an error with its remedy. */
+/** Show an error. */
 export function complain(error) {
   if (!(error instanceof ApiError)) throw error;
-  say([error.message, error.remedy].filter(Boolean).join(' '), 'bad');
+  say(error.message, 'bad');
 }
 
 /** Says in a place why it could not be read. */
@@ -343,7 +343,7 @@ class QuestionCard {
       if (sent.taken) { put(this.result, h('p', `${word}.`)); say(`${word}: ${this.one.label}.`); this.isOver = false; } else this.offerResume(put(this.result), word);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 409) { this.isOver = false; for (const button of buttons) button.disabled = false; this.look(); complain(error); return; }
-      put(this.result, h('p.failed', error.message), h('p', error.remedy),
+      put(this.result, h('p.failed', error.message),
         error.content.now && h('p', 'It asks now: ', error.content.now.question));
     }
     this.done();

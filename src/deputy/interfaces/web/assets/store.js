@@ -21,13 +21,12 @@ export const hasToken = () => Boolean(localStorage.getItem(TOKEN));
 export const setToken = (text) => localStorage.setItem(TOKEN, text);
 export const dropToken = () => localStorage.removeItem(TOKEN);
 
-/** An error of the server, or that there is none. */
+/** An error of the server with its remedy, or that there is none. */
 export class ApiError extends Error {
   constructor(status, content) {
-    super(content?.error?.message ?? 'The server does not answer.');
+    const {message, remedy} = content?.error ?? {message: 'The server does not answer.'};
+    super(remedy ? `${message} ${remedy}` : message);
     this.status = status;
-    this.code = content?.error?.code ?? '';
-    this.remedy = content?.error?.remedy ?? '';
     this.content = content;
   }
 }
