@@ -42,7 +42,8 @@ class TextCalls(Struct, frozen=True, kw_only=True):
 def read_calls(text: str, known: Collection[str], prose_max: int = PROSE_MAX) -> TextCalls | None:
     """The calls that a message consists of, with little other text; None for an answer.
 
-    JSON without a marker of its own is a call only if it names a known tool. A call within a line is quoted.
+    JSON without a marker of its own is a call only if it names a known tool. A call within a line is quoted; so is a
+    line that begins with `>`.
     """
     # Every spelling has one of these signs: most answers need no further look.
     if len(text) > CHARACTERS_MAX or not any(sign in text for sign in "{<("):
@@ -55,13 +56,14 @@ def read_calls(text: str, known: Collection[str], prose_max: int = PROSE_MAX) ->
             is_marked = is_marked or skipped["marker"] is not None
             at = skipped.end()
             continue
-        found = _call_at(text, at, names, is_marked=is_marked)
+        quoted = grammar.quoted.match(text, at)
+        found = None if quoted else _call_at(text, at, names, is_marked=is_marked)
         if found is not None:
             calls += found.calls
             at = found.end
             continue
         is_broken = is_broken or (is_marked and text.startswith(("{", "<"), at))
-        line = grammar.prose.match(text, at)
+        line = quoted or grammar.prose.match(text, at)
         prose += 0 if line is None else len(line[0])
         at = at + 1 if line is None or line.end() == at else line.end()
         if prose > prose_max:
@@ -96,6 +98,7 @@ def without_thinking(text: str) -> str:
 
 class _Grammar(NamedTuple):
     skip: re.Pattern[str]
+    quoted: re.Pattern[str]
     prose: re.Pattern[str]
     head: re.Pattern[str]
     named: re.Pattern[str]
@@ -132,6 +135,8 @@ def _grammar() -> _Grammar:
     flags = re.IGNORECASE | re.DOTALL
     return _Grammar(
         skip=re.compile(rf"(?P<marker>{marker})|(?:{noise})++", flags),
+        # The spaces before it have been skipped.
+        quoted=re.compile(r"(?:(?m:^)|(?<=\n )|(?<=\n  )|(?<=\n   ))>[^\n]*+\n?"),
         prose=re.compile(rf"""(?:(?!(?<![`"'])(?:{marker}|<function=|<invoke ))[^\n])*+\n?""", flags),
         head=re.compile(r"""<(?:function=|invoke\s++name=)["']?(?P<name>[\w.-]{1,64}+)["']?\s*+>""", flags),
         named=re.compile(rf"(?:function<{bar}tool{gap}sep{bar}>|call:)?{name}{between}(?=\{{|<arg_key>)", flags),
