@@ -110,6 +110,38 @@ def test_a_small_model_that_must_look_has_its_first_call_executed_whatever_is_be
 
 
 @pytest.mark.rule("honest.calls")
+@pytest.mark.parametrize("quoted", ["a.txt", "b.txt"])
+def test_a_report_of_a_small_model_that_quotes_a_call_ends_the_task(house: House, quoted: str):
+    line = json.dumps({"name": "Read", "arguments": {"path": quoted}})
+    (house.workspace / "a.txt").write_text(f"{line}\n")
+    report = turn(f"The file a.txt has this call:\n{line}")
+    with ProviderServer(turn("", call("Read", path="a.txt")), *[report] * 4, strict=False) as provider:
+        house.use(provider, MODEL)
+        outcome = house.one(Task(label="scout", prompt="Which tool call is in a.txt?"))
+    assert (outcome.status, outcome.report) == ("completed", report.text)
+    # The quoted call is executed until its result is a repeated one; then the model must answer.
+    choices = [request.body["tool_choice"] for request in provider.asked]
+    assert choices == ["auto"] * (2 if quoted == "a.txt" else 3) + ["none"]
+
+
+@pytest.mark.rule("honest.calls")
+def test_a_small_model_that_must_answer_and_writes_only_a_call_is_told_once_to_answer(house: House):
+    (house.workspace / "a.txt").write_text("the secret word is plum\n")
+    look = turn("", call("Read", path="a.txt"))
+    for last, status in ((turn("The word is plum."), "completed"), (turn(READ), "failed")):
+        with ProviderServer(look, look, turn(READ), last) as provider:
+            house.use(provider, MODEL)
+            outcome = house.one(Task(label="scout", prompt="Which word is in a.txt?"))
+        assert outcome.status == status
+        words = provider.asked[-1].body["messages"][-1]["content"]
+        assert words == "Answer now from the results above, without another call. The task is: Which word is in a.txt?"
+        assert [request.body["tool_choice"] for request in provider.asked] == ["auto", "auto", "none", "none"]
+    assert isinstance(outcome, Failed)
+    assert outcome.errors[0].code == "TOOL_CALL_AS_TEXT"
+    assert "Its turn could not call tools." in outcome.errors[0].message
+
+
+@pytest.mark.rule("honest.calls")
 def test_a_call_that_writes_is_never_executed_from_text(house: House):
     text = '<tool_call>{"name": "Write", "arguments": {"path": "b.txt", "content": "x"}}</tool_call>'
     outcome, messages = serve(house, text, turn("", call("Read", path="a.txt")), text, "Done.", tools=("Read", "Write"))

@@ -21,7 +21,7 @@ from deputy.engine.fanout import ended_before
 from deputy.engine.final_turn import budget_warning, reached_limit, run_final_turn
 from deputy.engine.history import ASK, first_message_of, user_message, words_of
 from deputy.engine.prompts import prompt
-from deputy.engine.salvage import SentBack, look_first, sent_back
+from deputy.engine.salvage import SentBack, answer_now, look_first, sent_back
 from deputy.engine.tool_calls import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnInput, call_model
 from deputy.engine.untrusted import wrap_untrusted
@@ -82,7 +82,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
         begun = ModelCallBegun(model=agent.model.name, call=call, tools=() if history.turn else agent.held)
         ended = await run.step(f"model:{history.turn}", call_model, turn, begun=begun)
         message = history.append_reply(ended)
-        history.must_answer = False
+        could_call, history.must_answer = not history.must_answer, False
         agent.emit_tokens(history.usage)
         _watch_size(run, history, agent)
         if message is None or ended.error is not None:
@@ -98,7 +98,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
             continue
         pieces.append(message.text)
         if ended.stop != "length":
-            report = await _judged(run, history, agent, without_thinking("".join(pieces)))
+            report = await _judged(run, history, agent, without_thinking("".join(pieces)), could_call)
             is_asked = report is not None and report.kind == "asked"
             if report is not None and not (is_asked and await ask_person(run, history, agent, report.text)):
                 return report
@@ -106,16 +106,18 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
             continue
         if len(pieces) > CONTINUE_TIMES:
             return Report(kind="limited", text="".join(pieces), error=_cut())
+        history.must_answer = not could_call
         await append_user_message(run, history, f"continue:{history.turn}", prompt("continue"))
 
 
-async def _judged(run: RunContext, history: History, agent: AgentContext, text: str) -> Report | None:
+async def _judged(run: RunContext, history: History, agent: AgentContext, text: str, could_call: bool) -> Report | None:
     """The answer as a report; None if it is no report and was sent back, once."""
     if not text:
         error = new_error(EMPTY, f"{agent.model.name} ended its turn without an answer.")
         return await send_back(run, history, text, SentBack(text=prompt("empty_turn"), error=error))
-    wrong = sent_back(text, agent)
+    wrong = sent_back(text, agent, could_call=could_call)
     if wrong is not None:
+        history.must_answer = wrong.must_answer
         return await send_back(run, history, text, wrong)
     report = _answered(text)
     if report.kind != "answered" or history.has_looked or not agent.must_look:
@@ -222,8 +224,8 @@ async def _use_tools(
     if agent.is_compact:
         # A small model repeats its call, or the words of a warning, unless the task is near.
         history.must_answer = max(times) > 1
-        name = "compact_answer" if history.must_answer else "compact_next"
-        last = _with(results[-1], prompt(name).format(task=shortened(agent.task)))
+        next_step = prompt("compact_next").format(task=shortened(agent.task))
+        last = _with(results[-1], answer_now(agent) if history.must_answer else next_step)
     history.get([*text[:-1], last])
     history.add_usage(calls, used)
     for call, result in zip(calls, results, strict=True):

@@ -9,6 +9,7 @@ from msgspec import Struct, json, structs, to_builtins
 from deputy.core.contract import check_schema, schema_of
 from deputy.core.conversation import AssistantMessage, Text, Thinking, ToolCall
 from deputy.core.errors import Error, UsageError, new_error
+from deputy.core.outcome import shortened
 from deputy.core.request import READ_ONLY_TOOLS
 from deputy.core.subtask.subtask_result import MalformedRequest, SubtasksRequested, invalid_request, read_report
 from deputy.core.task import DELEGATING_TOOLS, WRITING_TOOLS
@@ -28,6 +29,8 @@ class SentBack(Struct, frozen=True, kw_only=True):
 
     text: str
     error: Error
+    must_answer: bool = False
+    """Whether the next turn may not call tools either."""
 
 
 def salvage(message: AssistantMessage, agent: AgentContext, call_id: str) -> AssistantMessage:
@@ -52,22 +55,35 @@ def salvage(message: AssistantMessage, agent: AgentContext, call_id: str) -> Ass
     return structs.replace(message, parts=parts)
 
 
-def sent_back(text: str, agent: AgentContext) -> SentBack | None:
-    """Why this text of our own loop is no report; None if it is one."""
+def sent_back(text: str, agent: AgentContext, *, could_call: bool) -> SentBack | None:
+    """Why this text of our own loop is no report; None if it is one.
+
+    In a turn that could not call tools, a call with other text beside it is quoted.
+    """
     found = _read(text, agent)
-    if found is None:
+    if found is None or not (could_call or found.is_alone):
         return continuation_sent_back(text, can_request=agent.subtasks is not None)
-    reason = _judged(found, agent)
-    if isinstance(reason, TextCall):
-        # Only a message that was cut and continued gets here.
-        reason = "It was sent in pieces."
+    if could_call:
+        reason = _judged(found, agent)
+        if isinstance(reason, TextCall):
+            # Only a message that was cut and continued gets here.
+            reason = "It was sent in pieces."
+        words = prompt("text_call").format(reason=reason, form=_form(found, agent))
+    else:
+        reason, words = "Its turn could not call tools.", answer_now(agent)
     return SentBack(
-        text=prompt("text_call").format(reason=reason, form=_form(found, agent)),
+        text=words,
         error=new_error(
             "TOOL_CALL_AS_TEXT",
             f"{agent.model.name} wrote a tool call as text, also after the reason was sent back. {reason}",
         ),
+        must_answer=not could_call,
     )
+
+
+def answer_now(agent: AgentContext) -> str:
+    """The request to a small model to answer in a turn that cannot call tools."""
+    return prompt("compact_answer").format(task=shortened(agent.task))
 
 
 def look_first(agent: AgentContext) -> str:
