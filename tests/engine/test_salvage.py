@@ -147,8 +147,16 @@ def test_a_call_that_writes_is_never_executed_from_text(house: House):
     outcome, messages = serve(house, text, turn("", call("Read", path="a.txt")), text, "Done.", tools=("Read", "Write"))
     assert isinstance(outcome, Completed)
     assert not (house.workspace / "b.txt").exists()
-    assert "Write does more than read, so its calls are never read from text." in messages[-1]["content"]
-    assert "The arguments of Write are: path, content." in messages[-1]["content"]
+    assert "Write does more than read, so it is never run from text." in messages[-1]["content"]
+    assert "The arguments of Read are: path, offset (optional)." in messages[-1]["content"]
+
+
+def test_an_agent_without_a_reading_tool_is_not_told_to_write_a_call(house: House):
+    text = '<tool_call>{"name": "Write", "arguments": {"path": "b.txt", "content": "x"}}</tool_call>'
+    outcome, messages = serve(house, text, "I could not write it.", tools=("Write",))
+    assert outcome.report == "I could not write it."
+    assert "You have no tool that only reads: if you cannot, answer with your report." in messages[-1]["content"]
+    assert "The arguments of" not in messages[-1]["content"]
 
 
 @pytest.mark.rule("honest.calls")

@@ -68,7 +68,7 @@ def sent_back(text: str, agent: AgentContext, *, could_call: bool) -> SentBack |
         if isinstance(reason, TextCall):
             # Only a message that was cut and continued gets here.
             reason = "It was sent in pieces."
-        words = prompt("text_call").format(reason=reason, form=_form(found, agent))
+        words = prompt("text_call").format(reason=reason, how=_how_to_call(found, agent))
     else:
         reason, words = "Its turn could not call tools.", answer_now(agent)
     return SentBack(
@@ -86,11 +86,15 @@ def answer_now(agent: AgentContext) -> str:
     return prompt("compact_answer").format(task=shortened(agent.task))
 
 
+def _how_to_call(found: TextCalls, agent: AgentContext) -> str:
+    form = _form(found, agent)
+    return prompt("call_as_json").format(form=form) if form else prompt("no_reading_tool")
+
+
 def look_first(agent: AgentContext) -> str:
     """The request to look at the workspace before answering; a small model may write its call as text."""
-    if not agent.is_compact:
-        return prompt("look_first")
-    return prompt("compact_look").format(form=_form(TextCalls(calls=(), is_alone=True), agent))
+    form = _form(TextCalls(calls=(), is_alone=True), agent)
+    return prompt("compact_look").format(form=form) if agent.is_compact and form else prompt("look_first")
 
 
 def continuation_sent_back(text: str, *, can_request: bool) -> SentBack | None:
@@ -132,7 +136,7 @@ def _judged(found: TextCalls, agent: AgentContext) -> TextCall | str:
     if not (found.is_alone or takes_first):
         return "There is other text beside it."
     if not tool.traits.reads_only:
-        return f"{tool.name} does more than read, so its calls are never read from text."
+        return f"{tool.name} does more than read, so it is never run from text."
     if call.is_untyped:
         call = structs.replace(call, arguments=_typed(call.arguments, tool.schema))
     try:
@@ -163,12 +167,12 @@ def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _form(found: TextCalls, agent: AgentContext) -> str:
-    """The arguments of the tool that was meant, by name: a model copies an example."""
-    offered = [tool for name in agent.held if (tool := _tool(name, agent)) is not None]
+    """How to write a call: the arguments of the tool that was meant, by name, because a model copies an example."""
+    offered = [tool for name in agent.held if (tool := _tool(name, agent)) is not None and tool.traits.reads_only]
     meant = [tool for call in found.calls for tool in offered if tool.name.lower() == call.name.lower()]
-    tool = next(iter([*meant, *(tool for tool in offered if tool.traits.reads_only), *offered]), None)
+    tool = next(iter([*meant, *offered]), None)
     if tool is None:
-        return "You have no tools: answer with your report."
+        return ""
     spec = next(spec for spec in agent.toolset().items if spec.name == tool.name)
     required = spec.parameters.get("required", ())
     names = (name if name in required else f"{name} (optional)" for name in spec.parameters.get("properties", {}))
