@@ -134,6 +134,34 @@ def test_after_the_nudge_the_model_may_look_and_answer(project: House):
 
 
 @pytest.mark.rule("honest.look")
+@pytest.mark.parametrize(
+    "first", [turn("It is ", stop="length"), turn("<think>I wonder.</think>")], ids=["cut", "empty"]
+)
+def test_an_answer_in_several_turns_is_dropped_too(project: House, first: ScriptedTurn):
+    later = (turn("", call("Read", path="config.toml")), turn("It is 8417."))
+    script = ModelScript(
+        conversations=(talk(*later, when="You have not looked at any file yet."), talk(first, turn("80.")))
+    )
+    with ProviderServer(script) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.one(TASK)
+    assert (outcome.status, outcome.report) == ("completed", "It is 8417.")
+    task, *_, nudge, _ = (body["messages"] for body in asked(provider))
+    assert nudge[-1]["content"].startswith(task[-1]["content"])
+    assert [message["role"] for message in nudge] == ["system", "user"]
+
+
+@pytest.mark.rule("honest.look")
+def test_the_answer_of_a_person_before_the_nudge_stays_in_the_conversation(project: House):
+    later = (turn("It is 80."), turn("", call("Read", path="config.toml")), turn("It is 8417."))
+    with ProviderServer(turn("Which one?\n\n[AWAITING_HUMAN_INPUT]"), *later) as provider:
+        project.use(provider, LOCAL)
+        outcome = project.resume(project.one(TASK).session_id, "The one of the server.")
+    assert (outcome.status, outcome.report) == ("completed", "It is 8417.")
+    assert "The one of the server." in [message["content"] for message in asked(provider)[2]["messages"]]
+
+
+@pytest.mark.rule("honest.look")
 def test_a_call_that_failed_before_the_nudge_stays_in_the_conversation(project: House):
     script = (turn("", call("Read", path="port.toml")), turn("It is 80."), turn("", call("Read", path="config.toml")))
     with ProviderServer(*script, turn("It is 8417.")) as provider:

@@ -88,6 +88,8 @@ class History:
         self.text = ""
         """The last text of the model; texts that were cut off one after another are kept together."""
         self._is_cut = False
+        self.has_words_of_person = False
+        """Whether a person answered or wrote in this conversation, after its first message."""
         self.repeats: Counter[int] = Counter()
         """Count of each call with each result, by hash."""
         self.changed: dict[str, None] = {}
@@ -107,6 +109,11 @@ class History:
         return any(not result.is_error for message in messages for result in message.results)
 
     @property
+    def has_called(self) -> bool:
+        """Whether the model has called a tool in this conversation."""
+        return any(isinstance(message, ToolMessage) for message in self.conversation.messages)
+
+    @property
     def all_warnings(self) -> tuple[str, ...]:
         """The warnings for the outcome, with the count of salvaged calls."""
         calls = "1 tool call was" if self.salvaged == 1 else f"{self.salvaged} tool calls were"
@@ -117,6 +124,7 @@ class History:
         """Clear the conversation; totals and notes stay."""
         system = self.conversation.system
         self.conversation = Conversation(system)
+        self.has_words_of_person = False
         self.estimate = self._empty
         self.tokens = self._empty_tokens
 
@@ -127,6 +135,11 @@ class History:
         self.warnings += warnings
         self.passed = passed or self.passed
         self._append(UserMessage(text=text), text_size(text))
+
+    def append_words_of_person(self, text: str) -> None:
+        """Append the answer or the message of a person."""
+        self.append_user_message(text)
+        self.has_words_of_person = True
 
     def append_recorded(self, event: MessageAdded) -> None:
         """Append a recorded user message; a new conversation may begin with it."""
@@ -223,7 +236,7 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> His
                 history.changed.update(dict.fromkeys(record.event.changed))
             case QuestionAnswered(topic=topic, body=body) if topic == ANSWER and not (pending or is_unanswered(body)):
                 # The answer to a question in the text; the answer to the Ask tool is that call's result.
-                history.append_user_message(_words(body))
+                history.append_words_of_person(_words(body))
             case Noted(content=content):
                 history.notes.append(content)
             # A dismissing round adds no message; its question may be answered in a later round.
@@ -232,7 +245,7 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> His
                 answered = _answering(answer, pending, results)
                 settle()
                 if answer is not None and not answered:
-                    history.append_user_message(answer)
+                    history.append_words_of_person(answer)
             case _:
                 continue
         if (text := _subtask_results(record)) is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import UNSET, Struct, json, structs
 
 from deputy.core.contract import Return
-from deputy.core.conversation import AssistantMessage, UserMessage
+from deputy.core.conversation import UserMessage
 from deputy.core.errors import Error, new_error
 from deputy.core.events import ANSWER, MessageAdded, ModelCallBegun, Resumed, Returned
 from deputy.core.limits import nearly_full, nothing_read, prompt_too_long, repeats_itself
@@ -29,7 +29,7 @@ from deputy.engine.untrusted import wrap_untrusted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deputy.core.conversation import ToolCall, ToolResult
+    from deputy.core.conversation import AssistantMessage, ToolCall, ToolResult
     from deputy.core.events import ModelCallEnded
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.history import History
@@ -137,7 +137,9 @@ async def _look_first(run: RunContext, history: History, agent: AgentContext) ->
     """Ask for a look at the workspace; a small model starts over, because it repeats its first answer if it sees it."""
     key, words = f"look_first:{history.turn}", look_first(agent)
     match history.conversation.messages:
-        case [UserMessage(text=task), AssistantMessage()] if agent.is_compact:
+        case [UserMessage(text=task), *_] if agent.is_compact and not (
+            history.has_called or history.has_words_of_person
+        ):
             await start_over(run, history, key, f"{task}\n\n{words}")
         case _:
             await append_user_message(run, history, key, words)
@@ -168,7 +170,7 @@ async def ask_person(run: RunContext, history: History, agent: AgentContext, que
     agent.emit(Progress(event="waiting", label=agent.label, content=question))
     answer = await run.ask(key, question)
     if answer is not None:
-        history.append_user_message(answer)
+        history.append_words_of_person(answer)
     return answer is not None
 
 
