@@ -117,6 +117,7 @@ def test_notes_are_kept_in_the_outcome_and_in_the_scratchpad(house: House):
     )
     outcome = house.one()
     assert outcome.notes == ("first finding", "second")
+    assert house.results(outcome) == ["Noted.", "Noted."]
     (scratchpad,) = (house.home / "subagent").glob("subagent-scout-*.scratch.md")
     assert scratchpad.read_text() == "first finding\n\nsecond\n\n"
     assert outcome.session_id in scratchpad.name
@@ -305,6 +306,7 @@ def test_the_system_prompt_says_what_it_is_and_what_it_can_do(house: House):
 
 
 @pytest.mark.rule("escalate")
+@pytest.mark.rule("untrusted")
 def test_a_parent_asks_the_person_it_works_for(house: House):
     house.script(talk(turn("", call("Ask", question="Left or right?")), turn("Left it is.")))
 
@@ -320,7 +322,8 @@ def test_a_parent_asks_the_person_it_works_for(house: House):
     question, outcome = asyncio.run(go())
     assert question == "Left or right?"
     assert isinstance(outcome, Completed)
-    assert "left" in house.results(outcome)[0]
+    # The words of a person are not fenced as data.
+    assert house.results(outcome) == ["left"]
 
 
 @pytest.mark.rule("loop.text")

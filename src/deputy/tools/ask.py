@@ -33,4 +33,8 @@ class AskTool(StructFlowTool[_AskArguments]):
         """Wait for the answer and return it."""
         agent.emit(Progress(event="waiting", label=agent.label, content=wanted.question))
         answer = await run.ask(f"{key}:{ANSWER}", wanted.question)
-        return ToolOutput(text=UNANSWERED_CALL, is_error=True) if answer is None else ToolOutput(text=answer)
+        return (
+            ToolOutput(text=UNANSWERED_CALL, is_error=True)
+            if answer is None
+            else ToolOutput(text=answer, is_our_own=True)
+        )

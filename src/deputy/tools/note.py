@@ -35,7 +35,7 @@ class NoteTool(StructFlowTool[_NoteArguments]):
         """Record the finding."""
         await run.step(f"{key}:noted", _note, self._files, run.state.scratchpad, wanted.content)
         agent.emit(Progress(event="note", label=agent.label, content=wanted.content))
-        return ToolOutput(text="Noted.")
+        return ToolOutput(text="Noted.", is_our_own=True)
 
 
 async def _note(files: Files, scratchpad: str, content: str) -> Noted:
