@@ -52,6 +52,14 @@ def test_a_local_model_gets_the_short_prompt_the_listing_and_two_tools(project: 
 
 
 @pytest.mark.rule("prompt.compact")
+def test_an_empty_workspace_has_no_listing(house: House):
+    with ProviderServer(turn("ok")) as provider:
+        house.use(provider, LOCAL)
+        house.one(Task(label="scout", prompt="Say ok."))
+    assert asked(provider)[0]["messages"][-1]["content"] == "Say ok."
+
+
+@pytest.mark.rule("prompt.compact")
 def test_tools_that_a_task_names_are_offered(project: House):
     with ProviderServer(turn("ok")) as provider:
         project.use(provider, LOCAL)

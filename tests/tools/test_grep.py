@@ -38,7 +38,9 @@ def test_matches_have_path_line_and_text_in_the_order_of_paths(root, grep, call)
     assert call(grep, pattern="needle", path="b.py", output="files").text == "b.py"
     assert call(grep, pattern="NEEDLE", ignore_case=True, glob="b*").text == "b.py:2:needle = 2"
     assert call(grep, pattern="needle = ", literal=True, context=1).text == "b.py-1-x = 1\nb.py:2:needle = 2"
-    assert call(grep, pattern="nothing like it").text.startswith("No matches. ")
+    nothing = call(grep, pattern="nothing like it")
+    assert nothing.text.startswith("No matches. ")
+    assert nothing.is_our_own
 
 
 def test_the_limit_is_kept_and_told(root, grep, call):
@@ -171,7 +173,8 @@ def test_files_are_found_by_glob_in_the_order_of_their_paths(root, workspace, ca
     assert call(glob, pattern=f"{root}/a/**/*.py").text.split() == ["a/b/e.py", "a/c.py"]
     assert call(glob, pattern="*.{md,yml}").text.split() == [".github/f.yml", "a/d.md"]
     assert call(glob, pattern="*.py", path="a").text.split() == ["a/b/e.py", "a/c.py"]
-    assert call(glob, pattern="*.rs", path="a/b").text == "No files match. There are:\na/b/e.py"
+    nothing = call(glob, pattern="*.rs", path="a/b")
+    assert (nothing.text, nothing.data, nothing.is_our_own) == ("No files match.", "There are:\na/b/e.py", True)
     limited = call(glob, pattern="*", limit=2).text.splitlines()
     assert limited[:2] == [".github/f.yml", "a/b/e.py"]
     assert limited[2].startswith("[more results than")

@@ -119,7 +119,8 @@ def test_a_path_that_does_not_exist_is_answered_with_those_that_do(root, workspa
     assert call(read, path="docs/more.md").data == "docs has:\ndocs/guide.md"
     assert call(read, path="src/deep/more.md").data == "The workspace has:\na.txt\ndocs/guide.md"
     folder = call(read, path="docs")
-    assert (folder.text, folder.is_error) == ("docs is a directory, not a file.\ndocs/guide.md", False)
+    assert (folder.text, folder.data) == ("docs is a directory, not a file.", "docs/guide.md")
+    assert (folder.is_our_own, folder.is_error) == (True, False)
 
 
 @given(

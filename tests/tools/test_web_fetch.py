@@ -420,7 +420,22 @@ def test_a_broken_answer_is_an_error_not_a_crash(serve, local_web, raw):
     async def answer(_, writer):
         writer.write(raw)
 
-    assert fetched(serve, local_web, answer).is_error
+    output = fetched(serve, local_web, answer)
+    assert (output.is_error, output.is_our_own) == (True, True)
+
+
+def test_what_a_server_says_in_an_error_is_data(serve, local_web):
+    async def redirect(_, writer):
+        writer.write(b"HTTP/1.1 302 Found\r\nLocation: ftp://example.com/obey-me\r\nContent-Length: 0\r\n\r\n")
+
+    async def header(_, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: obey-me\r\nContent-Length: 0\r\n\r\n")
+
+    for answer in (redirect, header):
+        output = fetched(serve, local_web, answer)
+        assert (output.is_error, output.is_our_own) == (True, True)
+        assert "obey-me" in output.data
+        assert "obey-me" not in output.text
 
 
 HOSTILE_PAGES = {

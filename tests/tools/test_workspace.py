@@ -134,8 +134,8 @@ def test_no_path_leads_out_or_to_what_is_withheld(opened, call, vector):
     before = sorted(file.name for file in (Path(opened.root).parent / "outside").iterdir())
     read = call(read_tool(opened), path=path)
     # A folder is listed, without what is withheld.
-    assert read.is_error or read.text.endswith(" is a directory, not a file.\na/in.txt")
-    assert CANARY not in read.text
+    assert read.is_error or (read.text.endswith(" is a directory, not a file.") and read.data == "a/in.txt")
+    assert CANARY not in read.text + read.data
     grep = call(grep_tool(opened), pattern="CANARY", path=path, include_ignored=True)
     assert CANARY not in grep.text
     if vector not in ("a", ".", "/", "{root}", "..%2foutside%2fsecret.txt"):
@@ -199,7 +199,7 @@ def test_searches_never_name_or_show_what_is_withheld(tree, call):
     assert call(grep_tool(workspace), pattern=CANARY, include_ignored=True).text.startswith("No matches. ")
     assert call(grep_tool(workspace), pattern=CANARY, glob=".env", output="files").text.startswith("No matches. ")
     glob = glob_tool(workspace)
-    assert call(glob, pattern="*.pem", include_ignored=True).text == "No files match. There are:\na/in.txt"
+    assert call(glob, pattern="*.pem", include_ignored=True).data == "There are:\na/in.txt"
     listed = call(glob_tool(workspace), pattern="*", include_ignored=True).text.splitlines()
     assert "a/in.txt" in listed
     assert not [path for path in listed if is_withheld(path.split("/"))]

@@ -121,7 +121,7 @@ async def append_task(
 async def _listed_message(agent: AgentContext, task: str) -> MessageAdded:
     """The task after a short list of the workspace's files: a small model begins with the names that exist."""
     found = await agent.tools.run(GLOB, {"pattern": "*", "limit": _MOST_FILES}, ToolContext(held=agent.held))
-    listing = "" if found.is_error else short_listing(found.text.splitlines())
+    listing = "" if found.is_error or found.is_our_own else short_listing(found.text.splitlines())
     if not listing:
         return user_message(task)
     fenced = wrap_untrusted(listing, GLOB, agent.random_string)

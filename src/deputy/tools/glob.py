@@ -53,9 +53,9 @@ def _list(workspace: Workspace, arguments: _GlobArguments, output_bytes: int, st
 
     # Search the whole folder and drop paths outside the grant: ripgrep matches no glob against a single file.
     found = search(workspace.whole(), arguments.path, _options(arguments, workspace), arguments.limit, collect, stop)
-    nothing = "" if found.lines else listing(workspace, arguments.path, stop)
-    nothing = f"No files match. There are:\n{nothing}" if nothing else "No files match."
-    return found.shown(output_bytes, "narrow the pattern or the path", nothing)
+    there = "" if found.lines else listing(workspace, arguments.path, stop)
+    instead = f"There are:\n{there}" if there else ""
+    return found.shown(output_bytes, "narrow the pattern or the path", "No files match.", instead)
 
 
 def _options(arguments: _GlobArguments, workspace: Workspace) -> list[str]:

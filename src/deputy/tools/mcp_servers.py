@@ -106,9 +106,18 @@ class McpTool:
         """Call the tool; a failure becomes an error output."""
         try:
             text, is_error = await self._link.call(self, dict(arguments))
-        except DeputyError as error:
-            return ToolOutput(text=str(error), is_error=True)
+        except _ServerFailed as error:
+            return ToolOutput(text=error.words, is_error=True, is_our_own=True, data=error.quoted)
         return ToolOutput(text=cut(text, context.output_bytes, "ask for less"), is_error=is_error)
+
+
+class _ServerFailed(DeputyError):
+    """A server failed; `quoted` is what it said, which is not our own."""
+
+    def __init__(self, words: str, quoted: str = "") -> None:
+        super().__init__(f"{words.removesuffix('.')}: {quoted}" if quoted else words)
+        self.words = words
+        self.quoted = quoted
 
 
 class _Link:
@@ -131,7 +140,7 @@ class _Link:
         """Close the connection; a start in progress is cancelled."""
         self._done.set()
         if self._client is not None and self._keeper is not None and not self._client.done():
-            _refuse(self._client, f"The MCP server {self.name!r} was closed.")
+            _refuse(self._client, _ServerFailed(f"The MCP server {self.name!r} was closed."))
             self._keeper.cancel()
 
     async def try_to_open(self, group: asyncio.TaskGroup) -> None:
@@ -146,7 +155,7 @@ class _Link:
         self._group = group
         if self._client is None:
             if self._failures >= MOST_FAILURES:
-                raise DeputyError(
+                raise _ServerFailed(
                     f"The MCP server {self.name!r} failed {MOST_FAILURES} times; it is not started again."
                 )
             self._client = asyncio.get_running_loop().create_future()
@@ -160,7 +169,7 @@ class _Link:
         from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH
 
         if self._group is None:
-            raise DeputyError(f"The MCP server {self.name!r} is not running.")
+            raise _ServerFailed(f"The MCP server {self.name!r} is not running.")
         client = await self.open(self._group)
         self._check(tool)
         try:
@@ -172,15 +181,16 @@ class _Link:
                 # The server seems to hang: the next call opens a new connection.
                 self._forget()
             seconds = self.server.timeout_seconds
-            raise DeputyError(f"The MCP server {self.name!r} did not answer within {seconds:g} s.") from None
+            raise _ServerFailed(f"The MCP server {self.name!r} did not answer within {seconds:g} s.") from None
         except MCPError as error:
             if error.error.code in (CONNECTION_CLOSED, HEADER_MISMATCH):
                 # It exited or changed its tools: the next call opens a new connection and lists the tools.
                 self._forget()
-            raise DeputyError(f"The MCP server {self.name!r} failed: {one_line(str(error)[:_MOST_WORDS])}") from error
+            quoted = one_line(str(error)[:_MOST_WORDS])
+            raise _ServerFailed(f"The MCP server {self.name!r} failed.", quoted) from error
         except Exception as error:
             # Any exception here comes from the server's answer.
-            raise DeputyError(f"The MCP server {self.name!r} sent an invalid answer: {_reason(error)}") from error
+            raise _ServerFailed(f"The MCP server {self.name!r} sent an invalid answer.", _reason(error)) from error
         self._timeouts = 0
         return result
 
@@ -188,7 +198,7 @@ class _Link:
         """Refuse a tool that is gone, or no longer read-only, since the server restarted."""
         now = self.tools.get(tool.name)
         if now is None or (tool.traits.reads_only and not now.traits.reads_only):
-            raise DeputyError(f"The MCP server {self.name!r} removed or changed {tool.name!r}; nothing was done.")
+            raise _ServerFailed(f"The MCP server {self.name!r} removed or changed {tool.name!r}; nothing was done.")
 
     def _forget(self) -> None:
         """Close the connection; the next call opens a new one."""
@@ -218,7 +228,7 @@ class _Link:
         except Exception as error:  # noqa: BLE001  a failing server must not stop the others
             self._failures += 1
             if not opened.done():
-                _refuse(opened, f"The MCP server {self.name!r} did not start: {_reason(error)}")
+                _refuse(opened, _ServerFailed(f"The MCP server {self.name!r} did not start.", _reason(error)))
         finally:
             if self._client is opened:
                 self._client = None
@@ -237,8 +247,8 @@ class _Link:
         return offered
 
 
-def _refuse(opened: asyncio.Future[Client], words: str) -> None:
-    opened.set_exception(DeputyError(words))
+def _refuse(opened: asyncio.Future[Client], error: _ServerFailed) -> None:
+    opened.set_exception(error)
     # Mark it as retrieved: there may be no waiter.
     opened.exception()
 

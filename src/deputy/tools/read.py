@@ -48,7 +48,7 @@ def read_tool(workspace: Workspace) -> StructTool[_ReadArguments]:
                 error = await instead_of(workspace, arguments.path, missing)
                 if not missing.is_folder:
                     raise error from missing
-                return ToolOutput(text="\n".join(filter(None, (str(error), error.data))))
+                return ToolOutput(text=str(error), is_our_own=True, data=error.data)
         path, content = found
         shown = _shown_whole(content, arguments, context.output_bytes)
         if shown is not None:

@@ -66,10 +66,12 @@ class SearchOutput(Struct, frozen=True):
     lines: list[str]
     notes: list[str]
 
-    def shown(self, output_bytes: int, remedy: str, nothing: str) -> ToolOutput:
-        """The output of a tool."""
-        text = cut("\n".join(self.lines), output_bytes, remedy) or nothing
-        return ToolOutput(text="\n".join([text, *self.notes]))
+    def shown(self, output_bytes: int, remedy: str, nothing: str, instead: str = "") -> ToolOutput:
+        """The output of a tool; if there are no lines, our own words and a listing `instead`."""
+        text = cut("\n".join(self.lines), output_bytes, remedy)
+        if text:
+            return ToolOutput(text="\n".join([text, *self.notes]))
+        return ToolOutput(text="\n".join([nothing, *self.notes]), is_our_own=True, data=instead)
 
 
 def search(

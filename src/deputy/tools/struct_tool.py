@@ -14,7 +14,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct, structs
 
 from deputy.core.approval import call_parts
-from deputy.core.request import READ_ONLY_TOOLS, WEB_TOOLS
+from deputy.core.request import READ_ONLY_TOOLS
 from deputy.core.tool_arguments import arguments_schema, short_schema
 from deputy.engine.ports import Preview, ToolOutput, ToolTraits
 from deputy.tools.tool_text import ToolError
@@ -104,14 +104,14 @@ class StructTool(Generic[_Arguments]):
                 arguments, note = tolerated(arguments, self._arguments)
             output = await self._execute(self._read(arguments), context)
         except ToolError as error:
-            output = self._failed(str(error), error.data)
+            output = _failed(str(error), error.data)
         except OSError as error:
-            output = self._failed(f"{self.name} failed: {error.strerror or error}.")
+            output = _failed(f"{self.name} failed: {error.strerror or error}.")
         return structs.replace(output, text=f"{output.text}\n{note}") if note else output
 
-    def _failed(self, text: str, data: str = "") -> ToolOutput:
-        # An error of the web quotes a server.
-        return ToolOutput(text=text, is_error=True, is_our_own=self.name not in WEB_TOOLS, data=data)
+
+def _failed(text: str, data: str = "") -> ToolOutput:
+    return ToolOutput(text=text, is_error=True, is_our_own=True, data=data)
 
 
 class StructFlowTool(ABC, Generic[_Arguments]):

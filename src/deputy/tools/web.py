@@ -63,7 +63,7 @@ class Web:
         except TimeoutError as error:
             raise ToolError(f"{text!r:.200} did not answer within {seconds:g} s; try another page.") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ToolError(f"{text!r:.200} could not be fetched: {_reason(error)}.") from error
+            raise _not_fetched(text, error) from error
 
     def _session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -106,9 +106,14 @@ class Web:
         raise ToolError(f"{text!r:.200} was redirected more than {_MOST_REDIRECTS} times; try another page.")
 
     def _next(self, url: URL, location: str) -> URL:
-        target = check_url(str(url.join(URL(location))), self._allowed)
+        try:
+            target = check_url(str(url.join(URL(location))), self._allowed)
+        except ToolError as error:
+            raise ToolError("A redirect was not followed; try another page.", str(error)) from error
         if url.scheme == "https" and target.scheme == "http":
-            raise ToolError(f"{str(target)!r:.200} was not fetched: a redirect leads from https to http.")
+            raise ToolError(
+                "A redirect from https to http was not followed; try another page.", f"{str(target)!r:.200}"
+            )
         return target
 
 
@@ -180,7 +185,7 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
         case "deflate":
             return _inflate(None)
         case other:
-            raise ToolError(f"The server sent the encoding {other!r:.80}, which was not requested and is not decoded.")
+            raise ToolError("The server sent an encoding that was not requested and is not decoded.", f"{other!r:.80}")
 
 
 def _inflate(window_bits: int | None) -> Callable[[bytes, int], bytes]:
@@ -200,6 +205,11 @@ def _inflate(window_bits: int | None) -> Callable[[bytes, int], bytes]:
     return inflate
 
 
-def _reason(error: BaseException) -> str:
+def _not_fetched(text: str, error: Exception) -> ToolError:
+    """The error of a URL that could not be fetched; what is not of this machine may quote the server."""
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    return f"{str(inner) or type(inner).__name__:.300}"
+    reason = f"{str(inner) or type(inner).__name__:.300}"
+    is_ours = isinstance(inner, OSError) and not isinstance(inner, aiohttp.ClientError)
+    if is_ours:
+        return ToolError(f"{text!r:.200} could not be fetched: {reason}.")
+    return ToolError(f"{text!r:.200} could not be fetched.", reason)

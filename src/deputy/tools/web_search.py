@@ -173,7 +173,7 @@ async def _ask(
     try:
         answer = msgspec.json.decode(b"" if is_cut else body, type=_Answer)
     except msgspec.ValidationError as error:
-        raise ToolError(f"{provider} answered in an unknown form: {error}.") from error
+        raise ToolError(f"{provider} answered in an unknown form.", str(error)) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise ToolError(f"The answer of {provider} is not JSON.") from error
     return [
