@@ -52,6 +52,21 @@ def test_a_local_model_gets_the_short_prompt_the_listing_and_two_tools(project: 
 
 
 @pytest.mark.rule("prompt.compact")
+@pytest.mark.rule("context.notes")
+@pytest.mark.parametrize(
+    "more", [{}, {"context": ("config.toml",)}, {"tools": ("Read",)}], ids=["listing", "files", "tools"]
+)
+def test_a_small_model_gets_no_project_notes(project: House, more: dict):
+    (project.workspace / "AGENTS.md").write_text("Run `make test`.")
+    with ProviderServer(turn("ok")) as provider:
+        project.use(provider, LOCAL)
+        project.one(Task(label="scout", prompt="Say ok.", **more), trusts_project=True)
+    text = asked(provider)[0]["messages"][-1]["content"]
+    assert "make test" not in text
+    assert "Say ok." in text
+
+
+@pytest.mark.rule("prompt.compact")
 def test_an_empty_workspace_has_no_listing(house: House):
     with ProviderServer(turn("ok")) as provider:
         house.use(provider, LOCAL)

@@ -80,7 +80,7 @@ async def append_prompt(
     run: RunContext, agent: AgentContext, history: History, services: Services, text: str, form: str = ""
 ) -> None:
     """Record the first message of an agent without files: the prompt, project notes, and the form of the answer."""
-    if not services.has_project_notes:
+    if not _has_notes(agent, services):
         await append_user_message(run, history, "task", joined(text, form))
         return
     event = await run.step("task", _task_message, agent.folder, (), (text, form), None, True, reads=True)
@@ -103,7 +103,7 @@ async def append_task(
             raise TypeError("a subtask needs subtask services")
         form, ranker = joined(instruction(run, options, backend), *more), services.subtasks.ranker
         approved = options.context_digests
-        has_notes = services.has_project_notes
+        has_notes = _has_notes(agent, services)
         event = await run.step(key, _subtask_message, agent, options.subtask, form, ranker, approved, has_notes)
     elif options.context:
         event = await _with_files(run, start, agent, services, joined(instruction(run, options, backend), *more))
@@ -134,7 +134,7 @@ async def _with_files(
     """The task with its files; a file that changed since the approval is asked for again."""
     options, text = start.options, (start.request.prompt, form)
     approved: Mapping[str, str] | None = options.context_digests
-    has_notes = services.has_project_notes
+    has_notes = _has_notes(agent, services)
     if not approved:
         return await run.step("task", _task_message, agent.folder, options.context, text, None, has_notes)
     # The approval covers the caller's files, even if the task has its own worktree.
@@ -194,6 +194,11 @@ async def _task_message(
     text, form = task
     notes = await _project_notes(folder, paths) if has_notes else ""
     return user_message(joined(files.text, text, notes, form), files.warnings)
+
+
+def _has_notes(agent: AgentContext, services: Services) -> bool:
+    """Whether it gets the notes of the project; a small model needs the room."""
+    return services.has_project_notes and not agent.is_compact
 
 
 async def _project_notes(folder: Folder, given: Collection[str] = ()) -> str:
