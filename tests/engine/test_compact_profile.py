@@ -41,7 +41,11 @@ def test_a_local_model_gets_the_short_prompt_the_listing_and_two_tools(project: 
     fields = [list(tool["function"]["parameters"]["properties"]) for tool in first["tools"]]
     assert fields == [["path", "offset"], ["pattern", "path"]]
     system, task = (message["content"] for message in first["messages"])
-    assert system.startswith("You answer one task about the files of a project. Your tools: Read, Grep.")
+    assert system.startswith(
+        "You answer one task about the files of a project. Your tools: Read, Grep. Read shows a file. "
+        "Grep finds a word in all files.\n\nYou know nothing about this project until you have looked. "
+        "Never guess a file name or a value.\nFirst call a tool. When a tool result shows the answer"
+    )
     assert task.startswith("Files of the project:\n[data from Glob ")
     assert "config.toml\n" in task
     assert task.endswith("Which port is set in config.toml?")
@@ -79,7 +83,21 @@ def test_tools_that_a_task_names_are_offered(project: House):
     with ProviderServer(turn("ok")) as provider:
         project.use(provider, LOCAL)
         project.one(Task(label="scout", prompt="Look.", tools=("Glob",)))
-    assert [tool["function"]["name"] for tool in asked(provider)[0]["tools"]] == ["Glob"]
+    (request,) = asked(provider)
+    assert [tool["function"]["name"] for tool in request["tools"]] == ["Glob"]
+    system = request["messages"][0]["content"]
+    assert system.startswith("You answer one task about the files of a project. Your tools: Glob.\n\n")
+    assert "\nFirst call a tool. When a tool result" in system
+
+
+@pytest.mark.rule("prompt.compact")
+def test_without_tools_the_prompt_does_not_ask_for_a_call(project: House):
+    with ProviderServer(turn("ok")) as provider:
+        project.use(provider, LOCAL)
+        project.one(Task(label="scout", prompt="Say ok.", tools=()))
+    system = asked(provider)[0]["messages"][0]["content"]
+    assert "Your tools: none.\n" in system
+    assert "\nWhen a tool result" in system
 
 
 @pytest.mark.rule("prompt.compact")

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 2000
 """How many files are looked at for the short listing."""
+_SHOWS = {"Read": "Read shows a file.", "Grep": "Grep finds a word in all files."}
+"""What the tools of the compact profile do."""
 
 
 def system_prompt(start: Requested, services: Services, *parts: str) -> str:
@@ -57,6 +59,8 @@ def _prompt_of(held: tuple[str, ...], *, is_compact: bool, can_write: bool) -> s
         tools=", ".join(held) or "none",
         powers="" if can_write else prompt("read_only"),
         notes=prompt("notes") if NOTE in held else "",
+        shows="".join(f" {shows}" for name, shows in _SHOWS.items() if name in held),
+        first="First call a tool. " if held else "",
     )
     return re.sub(r"\n{3,}", "\n\n", text)
 
