@@ -122,3 +122,11 @@ def test_a_quorum_needs_its_number_and_no_more_than_there_are() -> None:
 def test_a_problem_names_what_was_found() -> None:
     problems = read_continuation({"requests": [{"type": 7, "description": "d"}]})
     assert problems == (FieldProblem("requests[0].type", "is 7; it must be a string of 1 to 64 characters"),)
+
+
+@pytest.mark.parametrize("placeholder", ["…", " ... "])
+def test_the_placeholders_of_an_example_are_no_request(placeholder: str):
+    notes = {"subtask_request": {"type": placeholder, "description": placeholder}}
+    problems = read_notes(notes)
+    assert fields(problems) == ["notes.subtask_request.type", "notes.subtask_request.description"]
+    assert problems[0].message == f"is {placeholder!r}; it must be your own words"

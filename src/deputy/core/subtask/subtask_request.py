@@ -23,6 +23,8 @@ from deputy.core.subtask.context_settings import SETTINGS_SCHEMA, PartialContext
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deputy.core.field_readers import Reader
+
 MAX_REQUESTS = 64
 MAX_TYPE = 64
 MAX_HINTS = 16
@@ -30,6 +32,7 @@ MAX_FILES = 50
 MAX_CONTINUATIONS = 16
 """How many continuations one task may have."""
 SUBTYPE = "subtask"
+_PLACEHOLDERS = ("…", "...")
 
 Join: TypeAlias = Literal["all", "any", "quorum"]
 
@@ -180,8 +183,8 @@ def read_request(value: object, where: str, problems: list[FieldProblem]) -> Sub
     if not isinstance(value, dict):
         return None
     at = f"{where}."
-    kind = read_required(fields, "type", at, text(MAX_TYPE), problems)
-    description = read_required(fields, "description", at, text(), problems)
+    kind = read_required(fields, "type", at, _own_words(MAX_TYPE), problems)
+    description = read_required(fields, "description", at, _own_words(), problems)
     inputs = read_field(fields, "inputs", at, json_object(), {}, problems)
     hints = read_field(fields, "template_hints", at, texts(MAX_HINTS), (), problems)
     expectations = read_field(fields, "return_expectations", at, _expectations, None, problems)
@@ -204,6 +207,17 @@ def read_request(value: object, where: str, problems: list[FieldProblem]) -> Sub
         file_paths=files,
         context_management=settings,
     )
+
+
+def _own_words(longest: int | None = None) -> Reader:
+    """A text that is not the placeholder of an example."""
+    read = text(longest)
+
+    def read_own(value: Any) -> tuple[Any, str]:
+        is_copied = isinstance(value, str) and value.strip() in _PLACEHOLDERS
+        return (None, "your own words") if is_copied else read(value)
+
+    return read_own
 
 
 def _expectations(value: object) -> tuple[Any, str]:
