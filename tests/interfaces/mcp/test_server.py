@@ -169,9 +169,9 @@ def test_a_started_run_is_followed_collected_and_gone_on_with(house):
             run = (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
             blocked = await client.call_tool("DelegateResult", {"session_id": run})
             child = blocked.structured_content["results"][0]
-            way = f'DelegateResume {{"session_id":"{child["session_id"]}","answer":"…"}}'
-            assert blocked.structured_content["next"] == f"To answer what is asked: {way}"
-            assert text_of(blocked).endswith(f"]\n\nTo answer what is asked: {way}")
+            way = f"To answer, call DelegateResume with the answer and session_id {child['session_id']}."
+            assert blocked.structured_content["next"] == way
+            assert text_of(blocked).endswith(f"]\n\n{way}")
             await client.call_tool("DelegateResume", {"session_id": run, "answer": "the second"})
             done = await client.call_tool("DelegateResult", {"session_id": run})
             where = await client.call_tool("DelegateStatus", {"session_id": run})

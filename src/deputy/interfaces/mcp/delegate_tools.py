@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, cast
 
 from mcp_types import InputRequiredResult
-from msgspec import UNSET, json, structs
+from msgspec import UNSET, structs
 
 from deputy.core.errors import DeputyError
 from deputy.core.request import ALLOWABLE
@@ -114,8 +114,7 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
 def _remedy(results: Sequence[Result]) -> str:
     """How to answer the blocked subagents over MCP, and to allow tools; their own remedies are those of a terminal."""
     asking = [one.outcome.session_id for one in results if one.outcome.status == "blocked" and one.outcome.session_id]
-    calls = [f"DelegateResume {json.encode({'session_id': run, 'answer': '…'}).decode()}" for run in asking]
-    lines = [f"To answer what is asked: {', '.join(calls)}"] if calls else []
+    lines = [f"To answer, call DelegateResume with the answer and session_id {run}." for run in asking]
     if any(error.code == "GRANT_EXCEEDED" for one in results for error in one.outcome.errors):
         options = ", ".join(f"--allow {name}" for name in ALLOWABLE)
         lines.append(
