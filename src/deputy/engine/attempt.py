@@ -131,7 +131,7 @@ async def _begin_inline(work: AttemptInput) -> None:
     before = (record.event.backend for record in work.run.history if isinstance(record.event, Started))
     if INLINE not in before:
         text = "\n\n".join(filter(None, (work.options.degradation, work.task)))
-        await start_over(work.run, work.history, "inline", prompt("inline").format(task=text))
+        await start_over(work.run, work.history, "inline", prompt("do_it_yourself").format(task=text))
 
 
 async def _open_program(work: AttemptInput, candidate: Candidate) -> BackendRun | Error:

@@ -287,7 +287,7 @@ def _asides() -> tuple[frozenset[str], str]:
 
 @cache
 def _around() -> tuple[str, ...]:
-    return tuple(prompt(name).partition("{task}")[0] for name in ("inline", "director", "evaluator"))
+    return tuple(prompt(name).partition("{task}")[0] for name in ("do_it_yourself", "director", "evaluator"))
 
 
 def _without_files(text: str) -> str:
