@@ -249,6 +249,11 @@ def test_unknown_runs_and_arguments_are_refused(house, name):
     assert "sess_1_aaaaaa" in text_of(unknown)
 
 
+def test_an_unknown_run_is_named_where_there_is_no_journal_yet(house):
+    (unknown,) = calls(house, ("DelegateStatus", {"session_id": "sess_1_aaaaaa"}))
+    assert "sess_1_aaaaaa" in text_of(unknown)
+
+
 def test_too_many_calls_at_once_are_refused_and_the_others_are_not(house, monkeypatch):
     monkeypatch.setattr(delegate_tools, "MOST_CALLS", 1)
     model = house.script("slow", talk(turn("never said", delay_seconds=60)), talk(turn("found it")))

@@ -68,7 +68,7 @@ class Resources:
 
         runs = tuple(self._server_state.started)
         listed: list[Resource] = (
-            await read_journal(self._server_state, lambda queries: _listed(queries, runs)) if runs else []
+            await read_journal(self._server_state, runs[0], lambda queries: _listed(queries, runs)) if runs else []
         )
         return ListResourcesResult(resources=listed)
 
@@ -82,7 +82,7 @@ class Resources:
         if not params.uri.startswith(_SCHEME) or kind not in _KINDS:
             raise _unknown(params.uri)
         try:
-            text = await read_journal(self._server_state, lambda queries: _page(queries, run, kind))
+            text = await read_journal(self._server_state, run, lambda queries: _page(queries, run, kind))
         except UnknownRun:
             raise _unknown(params.uri) from None
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=_KINDS[kind][0], text=text)])

@@ -163,7 +163,7 @@ async def status_of(server_state: ServerState, run: str, *, is_cancelling: bool 
     """The status of a run and its subagents; `is_cancelling` after a cancel that may not be recorded yet."""
     return json_result(
         await read_journal(
-            server_state, lambda queries: _run_status(queries, run, _page(server_state, run), is_cancelling)
+            server_state, run, lambda queries: _run_status(queries, run, _page(server_state, run), is_cancelling)
         )
     )
 
@@ -187,17 +187,17 @@ async def is_interrupted(deputy: Deputy, state: State) -> bool:
     return state.is_live and not state.waits and not await deputy.is_running(state.run)
 
 
-async def read_journal(server_state: ServerState, read: Callable[[Queries], Any]) -> Any:
-    """Read from the journal, off the loop."""
-    return await asyncio.to_thread(_read_journal, _home(server_state), read)
+async def read_journal(server_state: ServerState, run: str, read: Callable[[Queries], Any]) -> Any:
+    """Read about a run from the journal, off the loop."""
+    return await asyncio.to_thread(_read_journal, _home(server_state), run, read)
 
 
-def _read_journal(folder: Path, read: Callable[[Queries], Any]) -> Any:
+def _read_journal(folder: Path, run: str, read: Callable[[Queries], Any]) -> Any:
     from deputy.stores import open_queries
 
     queries = open_queries(folder)
     if queries is None:
-        raise UnknownRun("")
+        raise UnknownRun(run)
     with queries:
         return read(queries)
 
