@@ -553,7 +553,8 @@ def test_without_a_person_to_ask_nothing_is_started(house: House, approval: str)
     house.script(talk(turn("", call("Subtask", requests=[VERIFY])), turn("Done."), when=PARENT))
     outcome = asyncio.run(house.run("Do it.", approval=approval))
     error = json.loads(house.results(outcome)[0])["notes"]["error"]
-    assert error["message"] == "Subtasks need approval, and no person can be asked here. Nothing was started."
+    words = "Subtasks need approval, and no person can be asked here. Nothing was started. "
+    assert error["message"] == f"{words}Do the work yourself, or report without it."
 
 
 def test_the_root_is_asked_once_and_what_is_below_is_approved_with_it(house: House):

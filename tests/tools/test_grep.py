@@ -107,6 +107,7 @@ def test_a_bad_pattern_is_an_error_that_says_why(root, grep, call, pattern):
     answer = call(grep, pattern=pattern)
     assert answer.is_error
     assert "rg: " in answer.text
+    assert answer.text.endswith("\nCorrect the pattern.")
 
 
 @pytest.mark.parametrize(

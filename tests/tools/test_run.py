@@ -133,6 +133,15 @@ def test_bad_calls_run_nothing(root, run, call, workspace):
     assert not list(root.iterdir())
 
 
+def test_a_folder_that_does_not_exist_is_answered_with_what_does(root, run, call):
+    (root / "src").mkdir()
+    (root / "src" / "a.py").write_text("")
+    missing = call(run, command="touch ran", path="source")
+    assert missing.text == "'source' does not exist; nothing was run. Give a directory as `path`."
+    assert (missing.is_error, missing.data) == (True, "The workspace has:\nsrc/a.py")
+    assert not (root / "ran").exists()
+
+
 def test_a_command_runs_only_in_the_directory_that_was_approved(root, run):
     (root / "d").mkdir()
     approved = asyncio.run(run.preview({"command": "touch ran", "path": "d"}))

@@ -79,7 +79,8 @@ def test_an_edit_that_is_not_clear_changes_nothing(workspace, root, call):
     assert "does not occur in a.py" in call(edit, path="a.py", old="z", new="w").text
     assert "are equal" in call(edit, path="a.py", old="x", new="x").text
     assert "old: " in call(edit, path="a.py", old="", new="x").text
-    assert call(edit, path="nowhere", old="a", new="b").text == "nowhere does not exist."
+    missing = call(edit, path="nowhere", old="a", new="b")
+    assert (missing.text, missing.data) == ("nowhere does not exist.", "The workspace has:\na.py")
     assert (root / "a.py").read_text() == "x = 1\ny = 1\n"
     assert call(edit, path="a.py", old="= 1", new="= 2", replace_all=True).text == "Replaced 2 occurrences in a.py."
     assert (root / "a.py").read_text() == "x = 2\ny = 2\n"

@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 UNKNOWN_WINDOW = 100_000
 PASSED_SHARE = 0.6
 """The share of its context window that a subtask's prompt may fill."""
-_DENIED = "The person did not approve this. Nothing was started or spent."
-_NOBODY = "Subtasks need approval, and no person can be asked here. Nothing was started."
+_DENIED = "The person did not approve this. Nothing was started or spent. Do the work yourself, or report without it."
+_NO_APPROVER = (
+    "Subtasks need approval, and no person can be asked here. Nothing was started. "
+    "Do the work yourself, or report without it."
+)
 
 
 class SubtaskAnswer(NamedTuple):
@@ -201,7 +204,7 @@ async def _approved_files(
             return {}
         case "refuse":
             warn_refused(agent.history, f"Subtask of {len(plans)} requests")
-            return _NOBODY
+            return _NO_APPROVER
         case "ask":
             return await _answered(run, key, wanted, plans, agent, subtasks)
 

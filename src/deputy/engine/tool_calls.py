@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext, Tool, ToolOutput
 
-_MALFORMED = "The arguments are not a JSON object; nothing was run."
+_MALFORMED = "The arguments are not a JSON object; nothing was run. Send one JSON object."
 _STOPPED = "The call was stopped because your time limit is nearly reached."
 _MASKED = (
     "The arguments contain `[redacted {name}]`, the placeholder of one of Deputy's own provider keys: "
     "models and tools never get its value. Nothing was run. Use the name of the variable instead."
 )
-_REFUSED = "This call needs approval, which was not given. Nothing was run."
+_REFUSED = "This call needs approval, which was not given. Nothing was run. Continue without it, and say so."
 
 
 class ToolCallResult(NamedTuple):

@@ -33,9 +33,15 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
-_DENIED = "The person did not approve this. Nothing was started and nothing was spent."
+_DENIED = (
+    "The person did not approve this. Nothing was started and nothing was spent. "
+    "Do the work yourself, or report without it."
+)
 _FOR_PROGRAMS = ("max_output_tokens", "return_format", "return", "without_asking")
-_NO_APPROVER = "Starting subagents needs approval, and no person can be asked here. Nothing was started."
+_NO_APPROVER = (
+    "Starting subagents needs approval, and no person can be asked here. Nothing was started. "
+    "Do the work yourself, or report without it."
+)
 
 
 class DelegateTool:

@@ -11,7 +11,8 @@ from msgspec import Meta
 from deputy.engine.ports import ToolOutput
 from deputy.tools.file_change import LARGEST_BYTES, expect_approved, preview_change, read_whole, replace_file
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
-from deputy.tools.tool_text import ToolError, shown_path
+from deputy.tools.tool_text import NotThere, ToolError, shown_path
+from deputy.tools.what_exists import instead_of
 
 if TYPE_CHECKING:
     from deputy.core.approval import FileDigest
@@ -32,7 +33,10 @@ def edit_tool(workspace: Workspace) -> StructTool[_EditArguments]:
     """Make the tool Edit."""
 
     async def execute(arguments: _EditArguments, context: ToolContext) -> ToolOutput:
-        return await asyncio.to_thread(partial(_edit, workspace, arguments, context.base))
+        try:
+            return await asyncio.to_thread(partial(_edit, workspace, arguments, context.base))
+        except NotThere as missing:
+            raise await instead_of(workspace, arguments.path, missing) from missing
 
     def preview(arguments: _EditArguments) -> Preview:
         name = shown_path(arguments.path)

@@ -144,7 +144,7 @@ def _run(
     with child:
         ended = watch(child, {child.stdout: sink, child.stderr: errors.feed}, stop=stop, seconds=SEARCH_SECONDS)
     if ended.how == "exited" and ended.code not in (0, 1) and errors.total:
-        raise ToolError(f"The search failed: {errors.text.strip()}")
+        raise ToolError(f"The search failed: {errors.text.strip()}\nCorrect the pattern.")
     return ended
 
 

@@ -19,7 +19,8 @@ from deputy.processes.environment import scrubbed
 from deputy.processes.supervise import Command, ExitStatus, supervise
 from deputy.tools.sandbox import SANDBOXED, Sandbox
 from deputy.tools.struct_tool import Arguments, StructTool, traits_of
-from deputy.tools.tool_text import ToolError
+from deputy.tools.tool_text import NotThere, ToolError
+from deputy.tools.what_exists import instead_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -72,18 +73,21 @@ def run_tool(
     async def execute(arguments: _RunArguments, context: ToolContext) -> ToolOutput:
         seconds = limit_seconds if arguments.seconds is None else arguments.seconds
         output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
-        async with _directory(workspace, arguments.path, context.base) as (directory, place):
-            command = Command(
-                argv=(*_shell(), arguments.command),
-                cwd=directory,
-                environment=passed_on,
-                owner=context.call_id,
-                has_input=False,
-                merges_errors=True,
-                grace_seconds=_GRACE_SECONDS,
-            )
-            async with _confined(command, sandbox, place, seconds) as confined:
-                ended = await _run(confined, output, seconds)
+        try:
+            async with _directory(workspace, arguments.path, context.base) as (directory, place):
+                command = Command(
+                    argv=(*_shell(), arguments.command),
+                    cwd=directory,
+                    environment=passed_on,
+                    owner=context.call_id,
+                    has_input=False,
+                    merges_errors=True,
+                    grace_seconds=_GRACE_SECONDS,
+                )
+                async with _confined(command, sandbox, place, seconds) as confined:
+                    ended = await _run(confined, output, seconds)
+        except NotThere as missing:
+            raise await instead_of(workspace, arguments.path, missing) from missing
         text = output.text.rstrip("\n")
         return ToolOutput(text=f"{text}\n{_ending(ended, seconds)}".lstrip("\n"), is_error=ended != _WELL)
 
@@ -134,6 +138,8 @@ async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -
 
 def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str, str]:
     with workspace.place(path) as place:
+        if place.status is None:
+            raise NotThere(f"{path!r:.200} does not exist; nothing was run. Give a directory as `path`.")
         if not place.is_directory:
             raise ToolError(f"{path!r:.200} is not a directory; nothing was run. Give a directory as `path`.")
         descriptor = place.open_directory()
