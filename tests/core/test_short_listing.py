@@ -11,6 +11,7 @@ def test_few_files_are_listed_whole():
 def test_many_files_are_counted_by_folder():
     paths = ["README.md", *(f"src/{part}/{number}.py" for part in "ab" for number in range(30))]
     assert short_listing(paths) == "README.md\nsrc/a/ (30 files)\nsrc/b/ (30 files)"
+    assert short_listing([*paths, "src/c/1.py"]).endswith("\nsrc/c/ (1 file)")
 
 
 def test_too_many_names_at_the_top_are_cut_with_their_number():

@@ -25,4 +25,8 @@ def short_listing(paths: Iterable[str]) -> str:
 def _at_depth(parts: list[list[str]], depth: int) -> list[str]:
     """The files above this depth, and the folders at it."""
     counts = Counter("/".join(path[:depth]) + "/" * (len(path) > depth) for path in parts)
-    return [f"{name} ({count} files)" if name.endswith("/") else name for name, count in counts.items()]
+    return [f"{name} ({_files(count)})" if name.endswith("/") else name for name, count in counts.items()]
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
