@@ -102,13 +102,13 @@ class TaskFields(Struct, frozen=True, kw_only=True, gc=False):
         Meta(max_length=MAX_CONTEXT, description="Files to put before the prompt."),
     ] = ()
     model: Annotated[str, Meta(min_length=1, description="The model, if not your own.")] | None = None
-    agent: Annotated[str, Meta(min_length=1, description="A definition to use.")] | None = None
+    agent: Annotated[str, Meta(min_length=1, description="The name of an agent.")] | None = None
     max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_OUTPUT_TOKENS)] = DEFAULT_OUTPUT_TOKENS
     """The most tokens of one answer: 100 to 16384."""
     tools: (
         Annotated[
             tuple[_Text, ...],
-            Meta(description="Instead of reading tools; only tools that you have."),
+            Meta(description="Its tools, from yours; default: those that read."),
         ]
         | None
     ) = None
@@ -183,7 +183,7 @@ def label_of(prompt: str, taken: Collection[str] = ()) -> str:
 
 
 class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Caps; at a cap it reports what it has."""
+    """Caps. At a cap the subagent reports."""
 
     tokens: Annotated[int, Meta(ge=1)] | None = None
     cost: Annotated[float, Meta(gt=0, le=MAX_COST, description="US dollars.")] | None = None

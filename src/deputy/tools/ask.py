@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _AskArguments(Arguments, frozen=True):
-    question: Annotated[str, Meta(min_length=1, max_length=4000, description="With what you would do by default.")]
+    question: Annotated[str, Meta(min_length=1, max_length=4000, description="The question, and your default.")]
 
 
 class AskTool(StructFlowTool[_AskArguments]):

@@ -23,9 +23,9 @@ _MOST_FILES = 2000
 
 
 class _GlobArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="A glob, from `path` on.")]
+    pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="A glob, relative to path.")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="A folder; default: all.")] = "."
-    include_ignored: Annotated[bool, Meta(description="Files that .gitignore excludes too.")] = False
+    include_ignored: Annotated[bool, Meta(description="List excluded files too.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="How many files.")] = 200
 
 

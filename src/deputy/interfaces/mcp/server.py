@@ -56,7 +56,7 @@ def make_server(
         NAME,
         version=__version__,
         title="Deputy",
-        description="Hands work to subagents, and gets it back.",
+        description="Delegates work to subagents and returns their reports.",
         instructions=words("instructions"),
         get_tool_input_schema=lambda name: tools[name].schema if name in tools else None,
         on_list_tools=list_tools,
