@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.every_case import every_case
 
-from deputy.core.foreign_text import kept_apart
+from deputy.core import foreign_text
+from deputy.core.foreign_text import kept_apart, plain
+from deputy.core.visible_text import without_invisible
 
 TITLES = ("[", "Subagents:")
 
@@ -58,3 +60,8 @@ def test_what_a_text_leaves_open_does_not_hide_what_comes_after_it(text: str, ke
 def test_it_changes_nothing_more_when_done_again(text: str):
     once = kept_apart(text, TITLES)
     assert kept_apart(once, TITLES) == once
+
+
+@given(st.text(alphabet="a \n\r\t\\[31m\x1b\x07\x9bu200b\u200b\u2028é", max_size=40))
+def test_plain_text_is_the_same_on_its_fast_way(text: str):
+    assert plain(text) == without_invisible(foreign_text._sequence().sub("", text))

@@ -15,6 +15,7 @@ from deputy.core.errors import (
     LeaseHeld,
     LeaseLost,
     StorageBusy,
+    StorageCorrupt,
     StorageFailed,
     UnknownRun,
     UsageError,
@@ -34,7 +35,7 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.core.state import replay
+from deputy.core.state import State, replay
 from deputy.journal.process_identity import this_process
 from deputy.journal.sql.transaction import SqlLease
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
@@ -386,6 +387,37 @@ def test_a_mistake_in_one_piece_of_work_harms_no_other(home: Path) -> None:
             await journal.transact(lambda tx: 1 // 0)
         after = await journal.append(lease, "b", Noted(content=""))
         assert [record.seq for record in await journal.records(RUN)] == [1, 2, after.seq] == [1, 2, 3]
+
+    on_journal(use, home)
+
+
+def test_a_store_that_is_away_is_asked_once_for_all_who_wait(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def away(queries: SqliteQueries, run: str) -> None:
+        asked.append(run)
+        raise StorageBusy(str(home), "it is locked")
+
+    async def use(journal: SqliteJournal) -> None:
+        monkeypatch.setattr(SqliteQueries, "state", away)
+        found = await asyncio.gather(*(journal.state(run) for run in ("a", "b", "c")), return_exceptions=True)
+        assert [type(error) for error in found] == [StorageBusy] * 3
+        assert asked == ["a"]
+
+    on_journal(use, home)
+
+
+def test_a_damaged_run_does_not_keep_others_from_being_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(queries: SqliteQueries, run: str) -> State:
+        if run == "a":
+            raise StorageCorrupt(str(home), "run a cannot be read")
+        return State(run=run)
+
+    async def use(journal: SqliteJournal) -> None:
+        monkeypatch.setattr(SqliteQueries, "state", damaged)
+        first, second = await asyncio.gather(*(journal.state(run) for run in "ab"), return_exceptions=True)
+        assert isinstance(first, StorageCorrupt)
+        assert second == State(run="b")
 
     on_journal(use, home)
 

@@ -330,12 +330,12 @@ class SqlJournal:
     def _batched(
         self, find: Callable[[SqlQueries, A], T]
     ) -> Callable[[Sequence[A]], asyncio.Future[list[T | BaseException]]]:
-        """Read for many arguments in one thread; an error of one does not affect the others."""
+        """Read for many arguments in one thread. Damage concerns one of them; any other error concerns all."""
 
         def one(queries: SqlQueries, argument: A) -> T | BaseException:
             try:
                 return find(queries, argument)
-            except StorageError as error:
+            except StorageCorrupt as error:
                 return error
 
         return lambda arguments: self._read_soon(lambda queries: [one(queries, argument) for argument in arguments])
