@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 RECOVERY: Final = 8.0
 """Slots that a full round of successes adds."""
-MOST_SLOTS: Final = 4096
+MOST_SLOTS: Final = 16_384
 LAPSE_SECONDS: Final = 600.0
 """Without throttling for this long, the limit ends."""
 LEASE_SECONDS: Final = 5.0
