@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from deputy.journal.sql.sql_store import SqlTables
 
 _STEPS_WITH_ERRORS = (
-    "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?1"
-    " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
-    " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?2)"
+    "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?"
+    " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ? AND kind = 'resumed')"
+    " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?)"
 )
 _PUT = (
     "INSERT INTO errors (id, first_at, last_at, count, body, sum) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
@@ -84,7 +84,7 @@ def write(tables: SqlTables, error: Error, at: float, context: ErrorContext, tra
 def not_met(tables: SqlTables, run: str, errors: Sequence[Error]) -> list[Error]:
     """The errors of an outcome that no step of this round has logged."""
     met: set[tuple[object, ...]] = set()
-    for row in tables.execute(_STEPS_WITH_ERRORS, (run, b'"error":')).fetchall() if errors else ():
+    for row in tables.execute(_STEPS_WITH_ERRORS, (run, run, b'"error":')).fetchall() if errors else ():
         record = read_event(row)
         met |= set() if isinstance(record, DamagedRecord) else {_kind(error) for error in errors_of(record.event)}
     return [error for error in errors if _kind(error) not in met]
