@@ -25,7 +25,7 @@ from deputy.core.errors import (
     StorageFull,
     UsageError,
 )
-from deputy.core.events import Adopted, Noted, Requested, Resumed, Returned, RunOpened
+from deputy.core.events import CANCEL, Adopted, Noted, Requested, Resumed, Returned, RunOpened
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.engine.ports import RunContext
@@ -34,7 +34,7 @@ from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_suite import CASES, Host
-from deputy.testing.runtime_suite.case_helpers import blocked
+from deputy.testing.runtime_suite.case_helpers import blocked, completed, requested
 from deputy.testing.virtual_clock import VirtualWorld, run_in_virtual_time
 
 if TYPE_CHECKING:
@@ -406,6 +406,77 @@ def test_a_run_of_another_process_whose_time_is_up_is_reported_with_its_outcome(
         async with LocalEngine(MemoryJournal(disk, "here", world.now), never, world, is_over=output.append) as engine:
             outcome = await engine.result("sess_1_a")
             assert [state.status for state in output] == [outcome.status]
+
+    run_in_virtual_time(main())
+
+
+@pytest.mark.rule("time.inherit")
+def test_a_child_that_is_restarted_leaves_its_caller_time_to_finish() -> None:
+    world = VirtualWorld(random.Random(1))
+
+    async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
+        if isinstance(start, Requested):
+            return completed(run, "done")
+        child = await run.spawn("call", requested(run, "sess_1_c", "child"))
+        await run.join("join", child)
+        await run.sleep("work", 500)
+        await run.restart_child("again", child, "better", force=True)
+        await run.join("join again", child)
+        return completed(run, "both")
+
+    async def main() -> None:
+        async with LocalEngine(MemoryJournal(MemoryDisk(), "process", world.now), flow, world) as engine:
+            until = world.now() + 1000
+            await engine.submit("sess_1_a", RunOpened(lineage=Lineage.root("sess_1_a", deadline=until)))
+            assert (await engine.result("sess_1_a")).summary == "both"
+            child = await engine.get("sess_1_c")
+            assert child is not None
+            assert child.lineage is not None
+            # A tenth of the 500 s that were left is for the caller.
+            assert (child.round, child.lineage.deadline) == (1, until - 50)
+
+    run_in_virtual_time(main())
+
+
+async def fails_by_a_bug(engine: LocalEngine, goes_on: asyncio.Event) -> None:
+    goes_on.set()
+
+
+async def hears_a_cancel_that_its_child_does_not(engine: LocalEngine, goes_on: asyncio.Event) -> None:
+    # As from a process that died before it also wrote to the child.
+    await engine.send("sess_1_a", CANCEL, "enough", key=f"{CANCEL}:0")
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.parametrize(
+    ("happens", "status"), [(fails_by_a_bug, "failed"), (hears_a_cancel_that_its_child_does_not, "cancelled")]
+)
+def test_no_child_outlives_a_caller_that_was_stopped(
+    happens: Callable[[LocalEngine, asyncio.Event], Awaitable[None]], status: str
+) -> None:
+    world = VirtualWorld(random.Random(1))
+
+    async def main() -> None:
+        is_waiting, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
+            if isinstance(start, Requested):
+                is_waiting.set()
+                await run.sleep("long", 1000)
+                return completed(run, "too late")
+            await run.spawn("call", requested(run, "sess_1_c", "child"))
+            await goes_on.wait()
+            raise ZeroDivisionError("a mistake")
+
+        async with LocalEngine(MemoryJournal(MemoryDisk(), "process", world.now), flow, world) as engine:
+            await engine.submit("sess_1_a", RunOpened(lineage=Lineage.root("sess_1_a")))
+            await is_waiting.wait()
+            await happens(engine, goes_on)
+            assert (await engine.result("sess_1_a")).status == status
+            # Its caller has ended only after it.
+            child = await engine.get("sess_1_c")
+            assert child is not None
+            assert child.status == "cancelled"
 
     run_in_virtual_time(main())
 
