@@ -3,16 +3,17 @@
 from contextlib import suppress
 from pathlib import Path
 
+# One that leaves its session says that it is ready only then: before, it would end with the group of the program.
 # MARK becomes an argument of everything they start, so that a process with an empty environment is found, too.
 SHAPES = {
     "does as it is told": "echo ready; exec sleep MARK",
     "ignores TERM": "trap '' TERM INT HUP; echo ready; sleep MARK; sleep MARK",
     "has a grandchild": "sh -c 'sleep MARK; true' & echo ready; wait",
     "exits and leaves a child": "sleep MARK & echo ready",
-    "leaves its session": "setsid sh -c \"trap '' TERM; sleep MARK; sleep MARK\" & echo ready; wait",
-    "forks twice": "(setsid sh -c 'sleep MARK & sleep MARK' &); echo ready; sleep MARK",
+    "leaves its session": "setsid sh -c \"trap '' TERM; echo ready; sleep MARK; sleep MARK\" & wait",
+    "forks twice": "(setsid sh -c 'sleep MARK & echo ready; sleep MARK' &); sleep MARK",
     "closes its pipes and lives": "echo ready; exec <&- >&- 2>&-; trap '' TERM; sleep MARK; sleep MARK",
-    "clears its environment": "(setsid env -i sleep MARK &); echo ready; sleep MARK",
+    "clears its environment": "(setsid env -i sh -c 'echo ready; exec sleep MARK' &); sleep MARK",
     "leaves one that holds the pipes": "setsid sleep MARK & disown; (setsid sleep MARK 3>&1 &); echo ready; exit 3",
     "kills its warden": "sleep MARK & setsid sleep MARK & echo ready; kill -9 $PPID; sleep MARK",
     "stops itself": "echo ready; sleep MARK & kill -STOP $$; sleep MARK",
