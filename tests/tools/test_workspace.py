@@ -166,6 +166,21 @@ def test_what_stays_inside_is_read_also_through_links(opened, call, path):
 
 
 @pytest.mark.rule("workspace")
+@pytest.mark.parametrize("uses_openat2", [True, False], ids=["openat2", "walk"])
+def test_a_link_to_an_absolute_path_outside_is_no_path_inside(tmp_path, uses_openat2):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root, outside):
+        folder.mkdir()
+        (folder / "notes.txt").write_text(folder.name)
+    (root / "file").symlink_to(outside / "notes.txt")
+    (root / "folder").symlink_to(outside)
+    workspace = Workspace(root, uses_openat2=uses_openat2)
+    for path in ("file", "folder", "folder/notes.txt"):
+        with pytest.raises(ToolError, match="it leads out of the workspace through a symlink"), workspace.place(path):
+            pass
+
+
+@pytest.mark.rule("workspace")
 @pytest.mark.parametrize("name", READABLE)
 def test_what_only_looks_like_it_stays_readable(tmp_path, call, name):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
