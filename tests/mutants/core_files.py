@@ -42,6 +42,6 @@ FILES = {
     "src/deputy/journal/sql/transaction.py": _WRITER,
     "src/deputy/journal/sqlite/sqlite_writer.py": _WRITER,
     "src/deputy/tools/workspace.py": ["tests/tools/test_workspace.py", "tests/tools/test_workspace_folder.py"],
-    "src/deputy/tools/urls.py": ["tests/tools/test_web_fetch.py"],
+    "src/deputy/tools/urls.py": ["tests/tools/test_urls.py", "tests/tools/test_web_fetch.py"],
     "src/deputy/tools/web.py": ["tests/tools/test_web_fetch.py"],
 }

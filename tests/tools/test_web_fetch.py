@@ -207,6 +207,10 @@ def test_no_name_that_resolves_to_an_inner_address_is_fetched(listener, serve, l
     assert came == []
 
 
+def test_a_host_is_resolved_to_its_addresses():
+    assert asyncio.run(Web()._resolve("93.184.216.34")) == ["93.184.216.34"]
+
+
 @pytest.mark.rule("web")
 def test_the_last_check_is_on_the_address_that_is_connected_to():
     with pytest.raises(OSError, match=r"127\.0\.0\.1 is not on the public internet"):
