@@ -100,6 +100,11 @@ def test_overlapping_known_values_have_one_mark() -> None:
         (["docker", "login", "-p", "swordfish"], ["docker", "login", "-p", MARK]),
         (["mkdir", "-p", "build", "-u", 5, None], ["mkdir", "-p", "build", "-u", 5, None]),
         ({vendor_keys()[0][1]: 1}, {MARK: 1}),
+        # Values without a secret beside one with a secret, on either side.
+        ([{"password": "hunter2"}, {"n": 1}], [{"password": MARK}, {"n": 1}]),
+        ([{"n": 1}, {"password": "hunter2"}], [{"n": 1}, {"password": MARK}]),
+        ({"Cookie": "a=b; c=d", "set-cookie": "sid=abc"}, {"Cookie": MARK, "set-cookie": MARK}),
+        ({"cookie": "accepted"}, {"cookie": "accepted"}),
     ],
     ids=str,
 )
