@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Thread
 from typing import Any
 
+import pytest
+
 from deputy.journal.sql.group_writer import GroupWriter
 
 
@@ -30,3 +32,19 @@ def test_an_event_that_is_shown_while_the_writer_takes_the_others_is_not_lost() 
     taking.join()
     take()
     assert taken == [b"first", b"second"]
+
+
+@pytest.mark.rule("store.beat")
+@pytest.mark.parametrize("beats_always", [True, False])
+def test_a_process_that_writes_nothing_gives_signs_of_life_while_others_must_know_of_it(beats_always: bool) -> None:
+    writer: Any = GroupWriter("store", "owner", bytes, 0.0)
+    if beats_always:
+        writer.beat_always()
+    else:
+        writer._held.add("run")
+    batches: list[list[Any]] = []
+    waiting = Thread(target=lambda: batches.append(writer._next_batch()), daemon=True)
+    waiting.start()
+    waiting.join(30)
+    # A batch without work: the commit of it writes the heartbeat.
+    assert batches == [[]]

@@ -122,6 +122,18 @@ def test_a_run_is_held_by_a_living_process_only(home: Path) -> None:
     on_journal(use, home)
 
 
+def test_a_lease_that_was_released_in_the_same_transaction_is_void(home: Path) -> None:
+    async def use(journal: SqliteJournal, lease: SqlLease) -> None:
+        def release_and_write(tx: Transaction) -> None:
+            tx.release(lease)
+            tx.fence(lease)
+
+        with pytest.raises(LeaseLost):
+            await journal.transact(release_and_write, RUN)
+
+    on_journal(use, home)
+
+
 def test_messages_to_an_earlier_round_are_taken_by_its_resume(home: Path) -> None:
     async def use(journal: SqliteJournal, lease: SqlLease) -> None:
         await journal.send(RUN, "answer", "one", b'"old"')
