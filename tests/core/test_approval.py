@@ -103,6 +103,11 @@ def test_a_call_of_tasks_holds_all_that_each_subagent_gets_and_may_do():
 
 
 @pytest.mark.rule("approve.exact")
+def test_an_agent_without_a_definition_is_named() -> None:
+    assert ("task 1 agent", "scribe") in [(part.name, part.text) for part in request(task(agent="scribe")).parts]
+
+
+@pytest.mark.rule("approve.exact")
 def test_what_all_tasks_have_in_common_is_shown_once_and_each_prompt_whole() -> None:
     asked = request(task(), task(label="two", timeout=9.0), task(label="three"))
     assert [(part.name, part.text) for part in asked.parts] == [

@@ -7,7 +7,7 @@ from msgspec import structs
 from tests.support.every_case import every_case
 
 from deputy.core.approval import ApprovalPart, ApprovalRequest
-from deputy.core.approval_text import DEFAULT_WIDTH, PART_ROWS, headline, screen, visible, visible_line
+from deputy.core.approval_text import DEFAULT_WIDTH, MOST_ROWS, PART_ROWS, headline, screen, visible, visible_line
 
 pytestmark = pytest.mark.rule("approve.exact")
 
@@ -120,7 +120,8 @@ def test_fields_beyond_the_first_rows_are_counted():
     asked = run("ls", *(ApprovalPart(name=f"field {number}", text="x") for number in range(100)))
     first = screen(asked)
     assert first.is_cut
-    assert re.search(r"… \d+ more fields; details shows them", first.text)
+    assert len(re.findall(r"^  field \d+: x$", first.text, re.MULTILINE)) == MOST_ROWS - 1
+    assert f"… {100 - (MOST_ROWS - 1)} more fields; details shows them" in first.text
     assert "field 99" in screen(asked, whole=True).text
 
 

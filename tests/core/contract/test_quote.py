@@ -24,6 +24,8 @@ from deputy.core.contract.quote import joined, kind_of, quoted
         (None, "null"),
         (True, "true"),
         (1.5, "1.5"),
+        (2**64 - 1, "18446744073709551615"),
+        (2**64, "a huge number"),
         (10**400, "a huge number"),
         ([1], "a list"),
         ({}, "an object"),

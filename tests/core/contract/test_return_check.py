@@ -73,6 +73,8 @@ def test_what_is_not_completed_names_an_error(made, status):
     assert messages(made(status=status)) == ["Missing required field: errors"]
     assert messages(made(status=status, errors=[])) == [f"Errors cannot be empty when the status is {status}"]
     assert messages(made(status=status, errors=[TIMEOUT])) == []
+    blank = {**TIMEOUT, "message": " "}
+    assert messages(made(status=status, errors=[TIMEOUT, blank])) == ["Empty field: errors[1].message"]
 
 
 @pytest.mark.rule("contract.check")

@@ -263,6 +263,7 @@ def test_what_is_found(text, found):
 
 def test_an_object_that_breaks_off_is_distinguished():
     assert list(find_objects('{"a": 1, b')) == [(0, 8, False)]
+    assert list(find_objects('{"a": {"b": 1} c}')) == [(0, 14, False)]
 
 
 UNITS = [
