@@ -2,6 +2,7 @@
 
 _CONTRACT = "tests/core/contract"
 _WRITER = [
+    "tests/journal/sql/test_group_writer.py",
     "tests/journal/sql/test_transaction.py",
     "tests/journal/sqlite/test_sqlite_writer.py",
     "tests/journal/sqlite/test_sqlite_journal.py",
