@@ -36,9 +36,11 @@ class AskingRun:
     async def now(self, *, after: str = "") -> PendingApproval:
         """What is asked now, once that is another question than the one of this key."""
         while True:
+            state = await self.runtime.engine.get(self.run)
             asking = await find_pending(self.runtime.journal, self.run)
             if asking is not None and asking.key != after:
                 return asking
+            assert state.is_live, f"it is {state.status}, and has asked nothing"
             await asyncio.sleep(0.002)
 
     async def answer(self, asking: PendingApproval, choice: Any = "yes") -> bool:
