@@ -163,7 +163,7 @@ def test_a_question_in_words_is_answered_in_words(house):
 
     run, sent = asyncio.run(main())
     assert sent == (200, {"counted": True, "taken": True})
-    assert "\nthe second\n" in house.results_of(run)[0]
+    assert house.results_of(run)[0] == "the second"
 
 
 def test_an_answer_without_a_process_at_work_is_kept_and_not_taken(house):
