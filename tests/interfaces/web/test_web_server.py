@@ -19,6 +19,7 @@ from deputy.interfaces.web.web_server import (
     WRONG_TOKENS,
     TokenLimit,
     read_assets,
+    slim,
 )
 
 ROUTES = [
@@ -205,6 +206,11 @@ def test_what_is_sent_is_small_and_means_the_same_as_its_source():
         assert path.suffix != ".js" or not re.search(r"[;,{] *//", text), path.name
         comments = [line for line in text.splitlines() if line.lstrip().startswith("/*")]
         assert all(line.rstrip().endswith("*/") for line in comments), path.name
+
+
+def test_no_text_of_a_script_is_changed_when_its_spaces_are_left_out():
+    text = "say('a, b; c - d', `1, ${one + two}; 2`, x - 1, a + b, c - -d);"
+    assert slim(text, ".js") == "say('a, b; c - d',`1, ${one + two}; 2`,x-1,a+b,c - -d);"
 
 
 def test_the_front_end_makes_no_html_from_text():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from contextlib import asynccontextmanager
@@ -113,6 +114,8 @@ SPACES = {
     ),
 }
 """Spaces and line ends that a file does not need; no text of the page has one of these signs."""
+_SPACED = re.compile(r"('[^'\n]*'|`[^`\n]*`)|([,;]) | ([-+/%]) (?![-+])")
+"""Texts, which stay as they are; and spaces that a script does not need elsewhere."""
 _OF_THE_REPORT = (".report", ".timeline", "@media print", "@media (max-width: 40rem)")
 """The beginnings of rules in the shared stylesheet that the page does not use."""
 
@@ -121,6 +124,8 @@ def slim(text: str, kind: str) -> str:
     """A file as it is sent: without comment lines, indentation and spaces between parts."""
     lines = (line.strip() for line in text.splitlines())
     sent = "\n".join(line for line in lines if line and not line.startswith(("//", "/*")))
+    if kind == ".js":
+        sent = _SPACED.sub(lambda found: "".join(part or "" for part in found.groups()), sent)
     for spaced, short in SPACES.get(kind, ()):
         sent = sent.replace(spaced, short)
     return sent
