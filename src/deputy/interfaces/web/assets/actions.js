@@ -152,6 +152,7 @@ export class WaitingView {
   constructor(go) {
     this.go = go;
     this.title = 'Waiting';
+    this.at = 0;
     this.element = h('div.waiting-page');
     this.list = h('nav.waiting-list', {'aria-label': 'Questions'});
     this.card = h('section.card', {'aria-label': 'Question'});
@@ -176,7 +177,10 @@ export class WaitingView {
     if (what === 'doing' || what === 'rows') return;
     const all = store.questions();
     this.element.classList.toggle('none', !all.length && !this.approval?.isOver);
-    const one = all.find((each) => idOf(each) === this.wanted) ?? (this.approval?.isOver && !this.wanted ? null : all[0]);
+    const at = all.findIndex((each) => idOf(each) === this.wanted);
+    if (at >= 0) this.at = at;
+    // After a question that is gone comes the next one of the list.
+    const one = all[Math.min(this.at, all.length - 1)];
     if (!this.approval?.isOver || (what === 'hash' && one)) this.show(one);
     put(this.list, all.length ? h('ul', all.map((each) => h('li', questionLine(each, idOf(each) === this.current)))) : h('p.quiet', 'Nothing waits for you.'));
     if (this.listed === this.current) return;
@@ -196,6 +200,8 @@ export class WaitingView {
     if (this.shownKey === key) return;
     this.shownKey = key;
     this.current = idOf(one);
+    // The address names the question, so that no other one takes its place.
+    if (this.wanted !== this.current) history.replaceState(null, '', addressOf(one));
     this.card.hidden = false;
     this.approval?.dispose();
     this.approval = new QuestionCard(one, () => this.update('waiting'));
