@@ -57,3 +57,49 @@ def test_after_an_answer_comes_the_next_question_of_the_list(tab, pages):
     pages.do(answered(pages.busy, asked["two"][1]))
     shown(page, "three")
     assert page.url == f"{pages.page.url}/waiting#{asked['three'][0]}%20ask%3A0"
+
+
+def test_a_question_that_is_answered_elsewhere_is_left_with_a_word_and_the_focus_stays_at_the_card(tab, pages):
+    pages.open()
+    asked = pages.do(ask(pages.busy, "one", "two"))
+    page = tab().open("/waiting")
+    page.focus("button:text-is('Answer')")
+    pages.do(answered(pages.busy, asked["one"][1]))
+    page.wait_for_selector(".toast:has-text('one: the question was answered elsewhere, or its run ended.')")
+    shown(page, "two")
+    assert page.evaluate("document.activeElement.className") == "card"
+
+
+def test_what_is_typed_while_the_question_is_answered_elsewhere_stays(tab, pages):
+    pages.open()
+    asked = pages.do(ask(pages.busy, "one", "two"))
+    page = tab().open("/waiting")
+    page.focus("textarea")
+    page.keyboard.type("Because ")
+    pages.do(answered(pages.busy, asked["one"][1]))
+    page.wait_for_selector(".toast:has-text('answered elsewhere')")
+    page.keyboard.type("jka")
+    assert page.input_value("textarea") == "Because jka"
+    assert page.locator("button:text-is('Answer')").is_disabled()
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    shown(page, "two")
+
+
+def test_enter_in_the_text_of_a_call_stays_on_the_page(tab, pages):
+    pages.open()
+
+    async def approval():
+        _, lease = await pages.busy.root("asking")
+        await pages.busy.approval(lease, command_request("make test"))
+
+    pages.do(approval())
+    page = tab().open("/waiting")
+    page.focus(".exact")
+    page.keyboard.press("Enter")
+    page.keyboard.press("a")
+    assert page.evaluate("document.activeElement.textContent") == "Approve"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".result:has-text('Approved.')")
+    # The button is gone, and keys still have a place.
+    assert page.evaluate("document.activeElement.className") == "card"

@@ -155,7 +155,7 @@ export class WaitingView {
     this.at = 0;
     this.element = h('div.waiting-page');
     this.list = h('nav.waiting-list', {'aria-label': 'Questions'});
-    this.card = h('section.card', {'aria-label': 'Question'});
+    this.card = h('section.card', {'aria-label': 'Question', tabindex: '-1'});
     this.element.append(h('h1', 'Waiting for you'), h('div.split', this.list, this.card));
     this.timer = setInterval(() => countDown(this.element), 1000);
     this.onhash = () => this.update('hash');
@@ -189,16 +189,24 @@ export class WaitingView {
   }
 
   show(one) {
+    const before = this.approval;
+    if (before && !before.isSent && !store.waiting.has(idOf(before.one))) {
+      before.isSent = true;
+      say(`${before.one.label}: the question was answered elsewhere, or its run ended.`);
+      // What is being typed does not become keys.
+      if (document.activeElement === before.field) { before.isOver = before.answer.disabled = true; return; }
+    }
     if (!one) {
       this.approval?.dispose();
       this.approval = null;
-      this.current = '';
+      this.current = this.shownKey = '';
       this.card.hidden = true;
       return;
     }
     const key = `${idOf(one)} ${one.digest} ${one.answered}`;
     if (this.shownKey === key) return;
     this.shownKey = key;
+    const hadFocus = this.card.contains(document.activeElement);
     this.current = idOf(one);
     // The address names the question, so that no other one takes its place.
     if (this.wanted !== this.current) history.replaceState(null, '', addressOf(one));
@@ -207,12 +215,13 @@ export class WaitingView {
     this.approval = new QuestionCard(one, () => this.update('waiting'));
     put(this.card, this.approval.element);
     this.approval.measure?.();
+    if (hadFocus) this.card.focus({preventScroll: true});
   }
 
   step(by) {
     const all = store.questions();
     const at = all.findIndex((one) => idOf(one) === this.current);
-    const next = all[(at + by + all.length) % all.length];
+    const next = all[at < 0 ? Math.min(this.at, all.length - 1) : (at + by + all.length) % all.length];
     if (next) { this.shownKey = ''; if (this.approval) this.approval.isOver = false; location.hash = addressOf(next).slice(9); }
   }
 
@@ -220,7 +229,7 @@ export class WaitingView {
     return {
       j: () => this.step(1), k: () => this.step(-1), ']': () => this.step(1), '[': () => this.step(-1), w: () => this.step(1),
       a: () => this.approval?.focus('approve'), d: () => this.approval?.focus('deny'), r: () => this.approval?.focus('words'),
-      Enter: () => this.current && this.go(`/run/${this.current.split(' ')[0]}`),
+      Enter: () => this.current && !this.card.contains(document.activeElement) && this.go(`/run/${this.current.split(' ')[0]}`),
       Escape: () => this.go('/'),
     };
   }
@@ -340,7 +349,9 @@ class QuestionCard {
 
   async send(answer) {
     if (store.state !== 'live') { say('Not connected; nothing was sent.', 'bad'); return; }
-    this.isOver = true;
+    this.isOver = this.isSent = true;
+    // A disabled button has no focus.
+    this.element.parentNode.focus({preventScroll: true});
     const buttons = this.element.querySelectorAll('.buttons button');
     for (const button of buttons) button.disabled = true;
     try {
@@ -348,7 +359,7 @@ class QuestionCard {
       const word = !sent.counted ? 'Another answer came first' : answer.approve === undefined ? 'Answered' : answer.approve ? 'Approved' : 'Denied';
       if (sent.taken) { put(this.result, h('p', `${word}.`)); say(`${word}: ${this.one.label}.`); this.isOver = false; } else this.offerResume(put(this.result), word);
     } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 409) { this.isOver = false; for (const button of buttons) button.disabled = false; this.look(); complain(error); return; }
+      if (!(error instanceof ApiError) || error.status !== 409) { this.isOver = this.isSent = false; for (const button of buttons) button.disabled = false; this.look(); complain(error); return; }
       put(this.result, h('p.failed', error.message),
         error.content.now && h('p', 'It asks now: ', error.content.now.question));
     }
