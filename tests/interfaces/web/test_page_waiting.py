@@ -103,3 +103,62 @@ def test_enter_in_the_text_of_a_call_stays_on_the_page(tab, pages):
     page.wait_for_selector(".result:has-text('Approved.')")
     # The button is gone, and keys still have a place.
     assert page.evaluate("document.activeElement.className") == "card"
+
+
+async def long_command(busy):
+    """An approval whose text is some screens long."""
+    _, lease = await busy.root("asking")
+    await busy.approval(lease, command_request("\n".join(f"step {number}" for number in range(400))))
+
+
+AT_END = "text => text.scrollTop + text.clientHeight > text.scrollHeight - 2"
+# As browsers animate a key, where they do.
+MOVE_TO_END = """
+text => new Promise(done => {
+  const move = () => {
+    text.scrollTop += text.clientHeight;
+    const isThere = text.scrollTop + text.clientHeight > text.scrollHeight - 2;
+    requestAnimationFrame(isThere ? () => requestAnimationFrame(done) : move);
+  };
+  move();
+})
+"""
+
+
+def test_a_movement_to_the_end_in_many_frames_does_not_show_what_is_before_it(tab, pages):
+    pages.open()
+    pages.do(long_command(pages.busy))
+    page = tab().open("/waiting")
+    page.wait_for_selector(".seen:has-text('%')")
+    text = page.locator(".exact")
+    text.evaluate(MOVE_TO_END)
+    assert text.evaluate(AT_END)
+    assert page.locator("button:text-is('Approve'):disabled, button:has-text('Always'):disabled").count() == 2
+    # Where it rests counts: what is unread is before it.
+    page.click("button:text-is('Next unread')")
+    assert not text.evaluate(AT_END)
+    for _ in range(40):
+        page.keyboard.press("PageDown")
+        page.wait_for_timeout(260)
+        if page.locator("button:text-is('Approve')").is_enabled():
+            break
+    assert page.text_content(".seen") == "You have seen all of it."
+
+
+def test_what_is_below_the_window_has_not_been_seen(tab, pages):
+    pages.open()
+
+    async def short():
+        _, lease = await pages.busy.root("asking")
+        await pages.busy.approval(lease, command_request("\n".join(f"step {number}" for number in range(4))))
+
+    pages.do(short())
+    page = tab(viewport={"width": 740, "height": 360}).open("/waiting")
+    page.wait_for_selector(".seen:has-text('%')")
+    text = page.locator(".exact")
+    assert text.bounding_box()["y"] + text.bounding_box()["height"] > 360
+    assert page.locator("button:text-is('Approve')").is_disabled()
+    text.evaluate("text => text.scrollIntoView({block: 'end'})")
+    text.evaluate("text => text.scrollTop = 1e9")
+    page.wait_for_selector(".seen:has-text('You have seen all of it.')")
+    assert page.locator("button:text-is('Approve')").is_enabled()

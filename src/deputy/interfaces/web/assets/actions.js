@@ -1,6 +1,6 @@
 // What a person does: cancel, resume, start again, export, answer and approve; and what the page says about it.
 
-import {clock, counted, diffLines, duration, exact, h, isDiff, plain, put, setText} from './dom.js';
+import {clock, counted, diffLines, duration, exact, FIXED, h, isDiff, plain, put, setText} from './dom.js';
 import {ApiError, blob, isLive, nameOf, post, store} from './store.js';
 
 let region;
@@ -241,6 +241,7 @@ class QuestionCard {
     this.one = one;
     this.done = done;
     this.isOver = false;
+    this.listening = new AbortController();
     this.result = h('div.result', {role: 'alert'});
     const about = one.about;
     this.element = h('div.question-card',
@@ -261,7 +262,11 @@ class QuestionCard {
     this.element.append(this.result);
   }
 
-  dispose() { this.watcher?.disconnect(); }
+  dispose() {
+    this.watcher?.disconnect();
+    this.listening.abort();
+    clearTimeout(this.resting);
+  }
 
   /** Say what happened to a question of a run without a process, and offer to resume it. */
   offerResume(place, what) {
@@ -277,37 +282,41 @@ class QuestionCard {
         isDiff(part.name, part.text) ? diffLines(part.text, exact) : longText(part.text))));
     this.element.append(this.text);
     if (this.isReadOnly) return;
+    // Parts of the whole text, which has another height in another width.
     this.seen = [[0, 0]];
-    this.last = 0;
+    // When the text was where in the last half second.
+    this.moves = [[0, 0, 0]];
     this.progress = h('p.seen', {'aria-live': 'off'});
     this.yes = h('button.main', {disabled: true, onclick: () => this.send({approve: true})}, 'Approve');
     this.always = about.can_always && h('button', {disabled: true, onclick: () => this.send({approve: true, always: true})}, `Always ${about.tool} in this run`);
     this.no = h('button.deny', {onclick: () => this.send({approve: false})}, 'Deny');
     this.unseen = h('button.plain', {onclick: () => this.showUnseen()}, 'Next unread');
-    this.text.addEventListener('scroll', () => this.look(), {passive: true});
     this.element.append(this.progress,
       h('div.buttons', this.no, this.unseen, this.always, this.yes),
       h('p.quiet.digest', `digest ${this.one.digest}`));
-    this.measure = () => requestAnimationFrame(() => this.look());
-    this.watcher = new ResizeObserver(() => this.look());
+    const look = () => this.look();
+    this.measure = () => requestAnimationFrame(look);
+    this.watcher = new ResizeObserver(look);
     this.watcher.observe(this.text);
+    for (const name of ['scroll', 'resize']) addEventListener(name, look, {capture: true, passive: true, signal: this.listening.signal});
   }
 
-  /** Note what can be seen now. What was scrolled past in small steps counts too; a jump does not. */
+  /** Note what can be seen now, in the window too. What was scrolled past counts, but no more than two screens in half a second: a key like End moves in frames. */
   look() {
     // Without a connection nothing can be sent.
     for (const button of [this.no, this.answer]) if (button && !this.isOver) button.disabled = store.state !== 'live';
     if (!this.progress || !this.text.clientHeight) return;
     const {scrollTop: top, clientHeight: height, scrollHeight: total} = this.text;
-    // In another width the same text has another height.
-    const scale = total / (this.total ?? total);
-    if (scale !== 1) { this.seen = this.seen.map(([from, to]) => [from * scale, to * scale]); this.last *= scale; }
-    this.total = total;
-    const isStep = Math.abs(top - this.last) <= height * 3;
-    const from = isStep ? Math.min(top, this.last) : top;
-    const to = (isStep ? Math.max(top, this.last) : top) + height + 2;
-    this.last = top;
-    this.seen.push([from, to]);
+    const y = this.text.getBoundingClientRect().top;
+    const [, before, until] = this.moves.at(-1);
+    const now = Date.now();
+    const from = (top + Math.max(0, FIXED - y)) / total;
+    const to = (top + 2 + Math.min(height, innerHeight - y)) / total;
+    this.moves.push([now, from, to]);
+    while (this.moves[1][0] <= now - 500) this.moves.shift();
+    clearTimeout(this.resting);
+    if (Math.abs(from - this.moves[0][1]) * total > 2 * height) this.resting = setTimeout(() => this.look(), 500);
+    else if (to > from) this.seen.push([Math.min(from, before), Math.max(to, until)]);
     this.seen.sort((a, b) => a[0] - b[0]);
     const joined = [];
     for (const [begin, end] of this.seen) {
@@ -315,9 +324,9 @@ class QuestionCard {
       if (before && begin <= before[1]) before[1] = Math.max(before[1], end); else joined.push([begin, end]);
     }
     this.seen = joined;
-    const sum = joined.reduce((all, [begin, end]) => all + Math.min(end, total) - begin, 0);
-    const isAll = joined.length === 1 && joined[0][0] <= 0 && joined[0][1] >= total - 1;
-    const part = Math.min(99, Math.floor((100 * sum) / total));
+    const sum = joined.reduce((all, [begin, end]) => all + Math.min(end, 1) - begin, 0);
+    const isAll = joined[0][1] >= 1 - 1 / total;
+    const part = Math.min(99, Math.floor(100 * sum));
     setText(this.progress, isAll ? 'You have seen all of it.' : `You have seen ${part} %. Scroll through the rest to approve.`);
     this.progress.classList.toggle('all', isAll);
     this.unseen.hidden = isAll;
@@ -325,9 +334,11 @@ class QuestionCard {
   }
 
   showUnseen() {
-    const begin = this.seen[0][0] > 0 ? 0 : this.seen[0][1];
-    this.text.scrollTop = Math.max(0, begin - 20);
+    const begin = this.seen[0][1];
+    this.moves = [[0, begin, begin]];
+    this.text.scrollTop = begin * this.text.scrollHeight - 20;
     this.text.focus({preventScroll: true});
+    this.text.scrollIntoView({block: 'end'});
   }
 
   // --- questions in words -------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 // Elements, and how numbers, times, Markdown and diffs are shown. Text becomes text nodes only.
 
+/** The height of the bar at the top. */
+export const FIXED = 48;
 const SVG = 'http://www.w3.org/2000/svg';
 const VECTOR = new Set(['svg', 'g', 'rect', 'title']);
 

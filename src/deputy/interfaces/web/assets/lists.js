@@ -1,11 +1,10 @@
 // Long lists of which only the rows near the screen are in the document: runs, and the records of one run.
 
 import {unread} from './actions.js';
-import {clock, h, markdown, put, setText} from './dom.js';
+import {clock, FIXED, h, markdown, put, setText} from './dom.js';
 import {get, store} from './store.js';
 
 const MARGIN = 6;
-const FIXED = 48;
 
 /** A list that is drawn again, before the next frame, when the window scrolls or changes its size. */
 class DrawnList {
