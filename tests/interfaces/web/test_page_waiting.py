@@ -6,6 +6,7 @@ from msgspec import Raw
 from tests.interfaces.web.test_page import tab
 from tests.support.browser import chromium, pages
 from tests.support.busy_journal import command_request
+from tests.support.command_house import until
 
 from deputy.core.events import QuestionAnswered
 
@@ -111,6 +112,7 @@ async def long_command(busy):
     await busy.approval(lease, command_request("\n".join(f"step {number}" for number in range(400))))
 
 
+FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 AT_END = "text => text.scrollTop + text.clientHeight > text.scrollHeight - 2"
 # As browsers animate a key, where they do.
 MOVE_TO_END = """
@@ -162,3 +164,24 @@ def test_what_is_below_the_window_has_not_been_seen(tab, pages):
     text.evaluate("text => text.scrollTop = 1e9")
     page.wait_for_selector(".seen:has-text('You have seen all of it.')")
     assert page.locator("button:text-is('Approve')").is_enabled()
+
+
+def test_what_was_typed_and_what_was_seen_is_there_when_a_person_comes_back(tab, pages):
+    pages.open()
+    pages.do(ask(pages.busy, "one"))
+    pages.do(long_command(pages.busy))
+    page = tab().open("/waiting")
+    page.fill("textarea", "Because")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.wait_for_selector(".seen:has-text('%')")
+    page.focus(".exact")
+    page.keyboard.press("PageDown")
+    until(lambda: page.evaluate("document.querySelector('.exact').scrollTop > 200") or page.wait_for_timeout(20))
+    page.evaluate(FRAMES)
+    seen = page.text_content(".seen")
+    page.keyboard.press("j")
+    page.wait_for_selector("textarea")
+    assert page.input_value("textarea") == "Because"
+    page.keyboard.press("j")
+    page.wait_for_selector(f".seen:has-text('{seen}')")

@@ -235,12 +235,18 @@ export class WaitingView {
   }
 }
 
+// What a person who comes back to a question finds as it was: the text of the answer, and what was seen.
+const drafts = new Map();
+
 /** One question in full, with its buttons. */
 class QuestionCard {
   constructor(one, done) {
     this.one = one;
     this.done = done;
     this.isOver = false;
+    const id = `${idOf(one)} ${one.digest}`;
+    this.draft = drafts.get(id) ?? {text: '', seen: [[0, 0]]};
+    drafts.set(id, this.draft);
     this.listening = new AbortController();
     this.result = h('div.result', {role: 'alert'});
     const about = one.about;
@@ -282,8 +288,6 @@ class QuestionCard {
         isDiff(part.name, part.text) ? diffLines(part.text, exact) : longText(part.text))));
     this.element.append(this.text);
     if (this.isReadOnly) return;
-    // Parts of the whole text, which has another height in another width.
-    this.seen = [[0, 0]];
     // When the text was where in the last half second.
     this.moves = [[0, 0, 0]];
     this.progress = h('p.seen', {'aria-live': 'off'});
@@ -306,6 +310,7 @@ class QuestionCard {
     // Without a connection nothing can be sent.
     for (const button of [this.no, this.answer]) if (button && !this.isOver) button.disabled = store.state !== 'live';
     if (!this.progress || !this.text.clientHeight) return;
+    const {seen} = this.draft;
     const {scrollTop: top, clientHeight: height, scrollHeight: total} = this.text;
     const y = this.text.getBoundingClientRect().top;
     const [, before, until] = this.moves.at(-1);
@@ -316,14 +321,14 @@ class QuestionCard {
     while (this.moves[1][0] <= now - 500) this.moves.shift();
     clearTimeout(this.resting);
     if (Math.abs(from - this.moves[0][1]) * total > 2 * height) this.resting = setTimeout(() => this.look(), 500);
-    else if (to > from) this.seen.push([Math.min(from, before), Math.max(to, until)]);
-    this.seen.sort((a, b) => a[0] - b[0]);
+    else if (to > from) seen.push([Math.min(from, before), Math.max(to, until)]);
+    // Parts of the whole text, which has another height in another width.
     const joined = [];
-    for (const [begin, end] of this.seen) {
+    for (const [begin, end] of seen.sort((a, b) => a[0] - b[0])) {
       const before = joined.at(-1);
       if (before && begin <= before[1]) before[1] = Math.max(before[1], end); else joined.push([begin, end]);
     }
-    this.seen = joined;
+    this.draft.seen = joined;
     const sum = joined.reduce((all, [begin, end]) => all + Math.min(end, 1) - begin, 0);
     const isAll = joined[0][1] >= 1 - 1 / total;
     const part = Math.min(99, Math.floor(100 * sum));
@@ -334,7 +339,7 @@ class QuestionCard {
   }
 
   showUnseen() {
-    const begin = this.seen[0][1];
+    const begin = this.draft.seen[0][1];
     this.moves = [[0, begin, begin]];
     this.text.scrollTop = begin * this.text.scrollHeight - 20;
     this.text.focus({preventScroll: true});
@@ -346,7 +351,7 @@ class QuestionCard {
   words() {
     this.element.append(h('div.exact.words', exact(this.one.question)));
     if (this.isReadOnly) return;
-    this.field = h('textarea', {rows: '4', 'aria-label': 'Your answer', placeholder: 'Your answer'});
+    this.field = h('textarea', {rows: '4', 'aria-label': 'Your answer', placeholder: 'Your answer', value: this.draft.text, oninput: () => { this.draft.text = this.field.value; }});
     this.answer = h('button.main', {onclick: () => this.send({words: this.field.value})}, this.one.needs_resume ? 'Answer and resume' : 'Answer');
     this.element.append(this.field, h('div.buttons', this.answer));
     this.look();
