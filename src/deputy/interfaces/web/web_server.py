@@ -111,6 +111,7 @@ SPACES = {
         (",\n", ","),
         ("{\n", "{"),
         ("\n}", "}"),
+        ("}\n", "}"),
     ),
 }
 """Spaces and line ends that a file does not need; no text of the page has one of these signs."""
