@@ -115,7 +115,7 @@ export class RecordList extends DrawnList {
     this.bodies = new Map();
     this.open = new Map();
     this.fetches = 0;
-    this.list = h('div.records.virtual', {role: 'list', 'aria-label': 'Records'});
+    this.list = h('div.records.virtual', {role: 'list', tabindex: '-1', 'aria-label': 'Records'});
     this.live = h('pre.writing', {hidden: true, 'aria-label': 'What the model writes now'});
     this.more = h('button.news.below', {hidden: true, onclick: () => this.follow()});
     this.element = h('div', this.list, this.live, this.more);
@@ -127,7 +127,7 @@ export class RecordList extends DrawnList {
   /** Called once the list is in the document. */
   placed() {
     this.layout();
-    if (this.target) this.jump(this.target);
+    if (this.target) { this.jump(this.target); if (!this.open.size) this.toggle(this.target); }
     else this.isFollowing = this.isAtEnd;
   }
 
@@ -161,6 +161,8 @@ export class RecordList extends DrawnList {
     const above = -this.list.getBoundingClientRect().top;
     const first = Math.max(1, this.seqAt(Math.max(0, above)) - MARGIN);
     const last = Math.min(this.total, this.seqAt(Math.max(0, above + innerHeight)) + MARGIN);
+    // The focus stays in the list when its row leaves the screen.
+    if ((this.at < first || this.at > last) && this.shown.get(this.at)?.element.contains(document.activeElement)) this.list.focus({preventScroll: true});
     const kept = new Set();
     for (let seq = first; seq <= last; seq++) {
       kept.add(seq);
@@ -257,6 +259,9 @@ export class RecordList extends DrawnList {
     const height = opened.body.offsetHeight;
     if (height) opened.height = height;
     this.layout();
+    // What was opened low on the screen moves up, but not out of it.
+    const {top, bottom} = opened.body.getBoundingClientRect();
+    scrollBy(0, Math.max(0, Math.min(bottom - innerHeight + 20, top - 170)));
   }
 
   // --- what is new --------------------------------------------------------------------------------------------------
@@ -327,7 +332,12 @@ export class RecordList extends DrawnList {
   }
 
   move(by) {
-    this.at = Math.max(1, Math.min(this.total, this.at + by));
+    // The first key shows which row is current; from a row that is not on the screen it goes to one that is.
+    const above = -this.list.getBoundingClientRect().top;
+    const seen = (y) => this.seqAt(above + y);
+    let at = this.list.contains(document.activeElement) ? this.at + by : this.at;
+    if (this.at < seen(FIXED) || this.at > seen(innerHeight)) at = seen(by > 0 ? 140 : innerHeight - 60);
+    this.at = Math.max(1, Math.min(this.total, at));
     const y = this.list.getBoundingClientRect().top + this.top(this.at);
     if (y < 140) scrollBy(0, y - 140); else if (y > innerHeight - 60) scrollBy(0, y - innerHeight + 60);
     this.draw();
