@@ -111,8 +111,8 @@ function nextWaiting() {
 
 function help() {
   const dialog = h('dialog.keys', {'aria-label': 'Keys'},
-    h('h2', 'Keys'), h('dl', KEYS.map(([keys, text]) => [h('dt', keys.split(' ').map((key) => [h('kbd', key), ' '])), h('dd', text)])),
-    h('div.buttons', h('button.main', {autofocus: true, onclick: () => dialog.close()}, 'Close')));
+    h('h2', {tabindex: '-1', autofocus: true}, 'Keys'), h('dl', KEYS.map(([keys, text]) => [h('dt', keys.split(' ').map((key) => [h('kbd', key), ' '])), h('dd', text)])),
+    h('div.buttons', h('button.main', {onclick: () => dialog.close()}, 'Close')));
   dialog.addEventListener('close', () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
