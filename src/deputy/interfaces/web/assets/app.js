@@ -121,15 +121,14 @@ function help() {
 // --- connection and news ------------------------------------------------------------------------------------------------
 
 function connected() {
-  const words = {live: 'live', connecting: 'connecting', offline: 'offline', token: 'signed out'};
-  setText(connection, words[store.state]);
+  setText(connection, store.state);
   const isAway = {offline: true, live: false}[store.state] ?? wasAway;
-  if (isAway !== wasAway) announce(words[store.state]);
+  if (isAway !== wasAway) announce(store.state);
   wasAway = isAway;
   connection.className = `connection ${store.state}`;
   offline.hidden = store.state !== 'offline';
   if (store.state === 'offline') setText(offline, `Offline: as of ${clock(store.asOf)}. Connecting again; actions are disabled.`);
-  if (store.state === 'token') signIn('The server does not accept the token any more.');
+  if (store.state === 'token') signIn('The server does not accept this token.');
 }
 
 let wasAway = false;
@@ -171,6 +170,8 @@ async function allowNotifications() {
 function signIn(reason = '') {
   view?.dispose();
   view = null;
+  setText(connection, 'signed out');
+  connection.className = 'connection token';
   const field = h('input', {type: 'password', autocomplete: 'off', 'aria-label': 'Token', required: true});
   put(main, h('form.sign-in', {onsubmit: (event) => { event.preventDefault(); setToken(field.value.trim()); location.reload(); }},
     h('h1', 'Token needed'), reason && h('p.failed', reason),
