@@ -61,8 +61,15 @@ export function ask(question, yes, more = null) {
   });
 }
 
+/** Whether something can be changed now; if not, the page says why. */
+export function isReady() {
+  if (store.canAct) return true;
+  say(store.state === 'live' ? 'The journal is damaged; nothing can be changed from here.' : 'Not connected; try again when the page is live.', 'bad');
+  return false;
+}
+
 async function start(action, work) {
-  if (store.state !== 'live') { say('Not connected; try again when the page is live.', 'bad'); return false; }
+  if (!isReady()) return false;
   try {
     await work();
     say(action);
@@ -81,6 +88,7 @@ function below(id) {
 
 /** Cancel runs and everything below them, after a question that names the count. */
 export async function cancelRuns(ids) {
+  if (!ids.length || !isReady()) return false;
   const all = new Set(ids.flatMap(below));
   const live = [...all].filter((id) => store.rows.has(id) && (isLive(store.rows.get(id)) || store.rows.get(id).status === 'blocked'));
   if (!live.length) { say('Nothing to cancel: it has ended.'); return false; }
@@ -364,7 +372,7 @@ class QuestionCard {
   }
 
   async send(answer) {
-    if (store.state !== 'live') { say('Not connected; nothing was sent.', 'bad'); return; }
+    if (!isReady()) return;
     this.isOver = this.isSent = true;
     // A disabled button has no focus.
     this.element.parentNode.focus({preventScroll: true});

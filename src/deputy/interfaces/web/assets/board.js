@@ -1,8 +1,8 @@
 // The board: what waits, then all runs as a tree.
 
-import {addressOf, againRun, ask, cancelRuns, countDown, exportRun, questionLine, resumeRuns, say} from './actions.js';
+import {addressOf, againRun, ask, cancelRuns, countDown, exportRun, isReady, questionLine, resumeRuns, say, unread} from './actions.js';
 import {counted, duration, h, lastRecords, markdown, MARKS, meter, money, put, setText, statusMark, tokens} from './dom.js';
-import {ApiError, get, isLive, nameOf, store, took} from './store.js';
+import {get, isLive, nameOf, store, took} from './store.js';
 import {VirtualList} from './lists.js';
 
 const FOLD_ABOVE = 20;
@@ -52,7 +52,7 @@ export class BoardView {
     this.element.append(
       h('h1.sr', 'Board'), this.stats, this.notice, this.asking, this.filters(), this.columns,
       this.news, this.tree, this.bar, this.peek);
-    this.tree.addEventListener('focus', () => this.list.soon());
+    this.tree.addEventListener('focus', () => { this.activate(); this.list.soon(); });
     this.timer = setInterval(() => this.tick(), 1000);
     this.update('board');
   }
@@ -60,13 +60,13 @@ export class BoardView {
   dispose() {
     clearInterval(this.timer);
     this.list.dispose();
-    lastKey = this.at ? this.current?.key : '';
+    lastKey = this.tree.hasAttribute('aria-activedescendant') ? this.current?.key : '';
   }
 
   /** Called once the board is in the document: the row that was current when it was left is current again. */
   placed() {
     const at = this.items.findIndex((one) => one.key === lastKey);
-    if (at > 0) this.move(at);
+    if (at >= 0) this.move(at);
   }
 
   // --- filters ------------------------------------------------------------------------------------------------------
@@ -93,11 +93,15 @@ export class BoardView {
 
   filter(name, value) {
     if (value) this.query.set(name, value); else this.query.delete(name);
-    const text = this.query.toString();
-    history.replaceState(null, '', text ? `/?${text}` : '/');
+    history.replaceState(null, '', this.address);
     this.at = 0;
     this.items = [];
     this.sort();
+  }
+
+  get address() {
+    const text = this.query.toString();
+    return text ? `/?${text}` : '/';
   }
 
   matches(row) {
@@ -194,7 +198,7 @@ export class BoardView {
 
   makeRow(item) {
     const part = (name, ...more) => h('span', {class: `c-${name}`}, ...more);
-    const fold = h('button.twist', {tabindex: '-1', 'aria-hidden': 'true', onclick: (event) => { event.stopPropagation(); this.toggle(this.items.find((one) => one.id === item.id)); }});
+    const fold = h('button.twist', {tabindex: '-1', 'aria-hidden': 'true', onclick: (event) => { event.stopPropagation(); this.toggle(this.items.find((one) => one.key === item.key)); }});
     const mark = h('span.mark', {'aria-hidden': 'true'});
     const word = h('span.sr');
     const label = h('a.label', {href: `/run/${item.id}`, tabindex: '-1'});
@@ -341,6 +345,9 @@ export class BoardView {
     if (!this.peek.hidden) this.look();
   }
 
+  /** The first key shows which row is current. */
+  step(by) { this.move(document.activeElement === this.tree ? this.at + by : this.at); }
+
   activate() { this.tree.setAttribute('aria-activedescendant', `row-${this.at}`); }
 
   choose(id) {
@@ -378,7 +385,7 @@ export class BoardView {
   chosen() {
     this.bar.hidden = !this.selected.size;
     if (!this.selected.size) { this.chosenKey = ''; return; }
-    const isOff = store.state !== 'live';
+    const isOff = !store.canAct;
     const key = `${this.selected.size} ${isOff}`;
     if (this.chosenKey === key) return;
     this.chosenKey = key;
@@ -393,7 +400,7 @@ export class BoardView {
 
   async again() {
     const ids = this.targets();
-    if (await ask(`Start ${counted(ids.length, 'run')} again?`, 'Start')) for (const id of ids) await againRun(id, {});
+    if (isReady() && await ask(`Start ${counted(ids.length, 'run')} again?`, 'Start')) for (const id of ids) await againRun(id, {});
   }
 
   async look() {
@@ -402,21 +409,14 @@ export class BoardView {
     this.peek.hidden = false;
     const row = store.rows.get(id);
     const doing = store.doing.get(id);
+    // Another run may be shown when this one has been read.
+    const more = h('div', h('p.quiet', 'Reading…'));
     put(this.peek, h('p', statusMark(row.status), ' ', h('a', {href: `/run/${id}`}, nameOf(row))),
-      doing && h('p.code', doing[1]), h('p.quiet', 'Reading…'));
-    try {
-      const whole = await get(`/api/runs/${id}`);
-      if (this.current?.id !== id) return;
-      this.peek.lastChild.remove();
-      this.peek.append(
-        h('p.clip', whole.prompt),
-        lastRecords(id, whole.last_records.slice(-3)));
-      if (whole.live_text) this.peek.append(h('pre.clip', whole.live_text.slice(-1500)));
-      if (whole.outcome) this.peek.append(h('p', whole.outcome.summary));
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      this.peek.lastChild.textContent = error.message;
-    }
+      doing && h('p.code', doing[1]), more);
+    const whole = await get(`/api/runs/${id}`).catch(unread(more));
+    if (!whole) return;
+    put(more, h('p.clip', whole.prompt), lastRecords(id, whole.last_records.slice(-3)),
+      whole.live_text && h('pre.clip', whole.live_text.slice(-1500)), whole.outcome && h('p', whole.outcome.summary));
   }
 
   close() {
@@ -435,7 +435,7 @@ export class BoardView {
   keys() {
     const item = this.current;
     return {
-      j: () => this.move(this.at + 1), k: () => this.move(this.at - 1),
+      j: () => this.step(1), k: () => this.step(-1),
       Home: () => this.move(0), End: () => this.move(this.items.length - 1),
       PageDown: () => this.move(this.at + 15), PageUp: () => this.move(this.at - 15),
       l: () => this.toggle(item, true), h: () => this.out(item),
@@ -461,8 +461,8 @@ export class BoardView {
     const asked = ids.length === 1 && store.questions().find((one) => one.run === ids[0]);
     if (asked) { this.go(addressOf(asked)); return; }
     const ready = ids.filter((id) => !['running', 'queued'].includes(store.rows.get(id)?.status));
-    if (!ready.length) { say('A running run needs no resume.'); return; }
-    if (ready.length > 1 && !(await ask(`Resume ${counted(ready.length, 'run')}?`, 'Resume'))) return;
+    if (!ready.length) { if (ids.length) say('A running run needs no resume.'); return; }
+    if (!isReady() || (ready.length > 1 && !(await ask(`Resume ${counted(ready.length, 'run')}?`, 'Resume')))) return;
     resumeRuns(ready);
   }
 }

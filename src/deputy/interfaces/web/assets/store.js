@@ -360,6 +360,9 @@ class Store extends EventTarget {
     return [...this.waiting.values()].sort((a, b) => late(a) - late(b) || a.since - b.since);
   }
 
+  /** Whether something can be changed: the server answers, and the journal is not damaged. */
+  get canAct() { return this.state === 'live' && this.journal.state !== 'damaged'; }
+
   /** The callers of a run, the top first. */
   path(run) {
     const path = [];
