@@ -34,7 +34,7 @@ def test_the_current_row_stays_the_same_run_when_rows_come_above_it(tab, pages):
     leases = pages.do(two_trees(pages.busy))
     page = tab().open()
     page.wait_for_selector("[role=treeitem]:has-text('early 11')")
-    for _ in range(14):
+    for _ in range(15):
         page.keyboard.press("j")
     assert page.text_content(CURRENT) == "late 0"
     pages.do(pages.busy.child(*leases["early"], "one more"))
@@ -80,6 +80,16 @@ def test_the_buttons_and_the_title_of_a_run_at_work_stay_as_they_are(tab, pages)
     page.wait_for_selector(".facts:has-text('3 turns')")
     assert button.evaluate("one => one.isConnected && one === document.activeElement")
     assert page.title() == "(1) working · Deputy"
+
+
+def test_a_button_that_has_the_focus_keeps_it_while_the_head_of_the_run_is_another_one(tab, pages):
+    pages.open()
+    run, lease = pages.do(pages.busy.root("working"))
+    page = tab().open(f"/run/{run}")
+    page.focus("button:text-is('Cancel…')")
+    pages.do(pages.busy.question(lease, "Which?"))
+    page.wait_for_selector("a:text-is('Answer')")
+    assert page.evaluate("document.activeElement.textContent") == "Cancel…"
 
 
 def test_a_link_that_has_the_focus_keeps_it_while_the_overview_is_read_again(tab, pages):

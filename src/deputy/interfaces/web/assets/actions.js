@@ -238,7 +238,6 @@ export class WaitingView {
       j: () => this.step(1), k: () => this.step(-1), ']': () => this.step(1), '[': () => this.step(-1), w: () => this.step(1),
       a: () => this.approval?.focus('approve'), d: () => this.approval?.focus('deny'), r: () => this.approval?.focus('words'),
       Enter: () => this.current && !this.card.contains(document.activeElement) && this.go(`/run/${this.current.split(' ')[0]}`),
-      Escape: () => this.go('/'),
     };
   }
 }

@@ -16,6 +16,8 @@ const KEYS = [
 const ARROWS = {ArrowDown: 'j', ArrowUp: 'k', ArrowLeft: 'h', ArrowRight: 'l'};
 
 let view = null;
+// Where the board was left: a filter stays.
+let board = '/';
 let asked = null;
 
 const main = h('main', {id: 'main', tabindex: '-1'});
@@ -41,6 +43,7 @@ function make() {
 }
 
 function show() {
+  if (view instanceof BoardView) board = view.address;
   view?.dispose();
   scrollTo(0, 0);
   // The view is in the document before it draws.
@@ -52,7 +55,11 @@ function show() {
   }
   titled();
   view.list?.soon?.();
+  hold();
 }
+
+/** The focus does not fall out of the page with what was removed. */
+function hold() { if (document.activeElement === document.body) main.focus({preventScroll: true}); }
 
 /** Go to another page of this server. */
 function go(path) {
@@ -88,7 +95,10 @@ document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector('dialog[open]')) return;
   const target = event.target;
   if (target.matches('input, textarea, select')) {
-    if (event.key === 'Escape') target.blur();
+    if (event.key !== 'Escape') return;
+    // A browser would empty the field.
+    event.preventDefault();
+    (view?.tree ?? view?.card ?? main).focus({preventScroll: true});
     return;
   }
   // Enter and Space belong to the button or link that has the focus.
@@ -97,7 +107,7 @@ document.addEventListener('keydown', (event) => {
   if (event.key === '?') help();
   else if (event.key === 'w' && !(view instanceof WaitingView)) nextWaiting();
   else {
-    const act = view?.keys()?.[ARROWS[event.key] ?? event.key];
+    const act = {Escape: () => view && go(board), ...view?.keys()}[ARROWS[event.key] ?? event.key];
     if (!act) return;
     act();
   }
@@ -139,7 +149,7 @@ store.addEventListener('change', ({detail}) => {
   if (!view) return;
   if (!planned.size) {
     const current = view;
-    requestAnimationFrame(() => { const all = planned; planned = new Set(); if (view !== current) return; for (const what of all) view.update(what); titled(); });
+    requestAnimationFrame(() => { const all = planned; planned = new Set(); if (view !== current) return; for (const what of all) view.update(what); titled(); hold(); });
   }
   planned.add(detail);
 });

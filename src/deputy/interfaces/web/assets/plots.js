@@ -1,9 +1,9 @@
 // The timeline of a tree, one lane for each run, as SVG; and cost and tokens by model, agent and day.
 
 import {clock, count, counted, elapsed, h, MARKS, money, put, setText} from './dom.js';
-import {announce} from './actions.js';
+import {announce, unread} from './actions.js';
 import {VirtualList} from './lists.js';
-import {ApiError, get, nameOf, store} from './store.js';
+import {get, nameOf, store} from './store.js';
 
 const LANE = 26;
 const FOLD_PART = 0.1;
@@ -19,7 +19,7 @@ export class TimelineView {
     this.call = null;
     this.axis = h('div.time-axis', {'aria-hidden': 'true'});
     this.lanes = h('div.lanes', {role: 'list', 'aria-label': 'Lanes'});
-    this.note = h('p.quiet');
+    this.note = h('div.quiet');
     this.said = h('p.said');
     this.reset = h('button', {hidden: true, onclick: () => this.setZoom(null)}, 'Whole time');
     this.element = h('div.timeline-page',
@@ -43,13 +43,9 @@ export class TimelineView {
   }
 
   async load() {
-    try {
-      this.data = await get(`/api/tree/${this.root}`);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      setText(this.note, error.status === 404 ? 'This run is not in the journal: it may have been pruned.' : error.message);
-      return;
-    }
+    const data = await get(`/api/tree/${this.root}`).catch(unread(this.note));
+    if (!data) return;
+    this.data = data;
     this.arrange();
   }
 
@@ -234,7 +230,7 @@ export class TimelineView {
   }
 
   keys() {
-    const leave = {Escape: () => (this.zoom ? this.setZoom(null) : this.go('/')), t: () => this.go(`/?root=${this.root}`)};
+    const leave = {...this.zoom && {Escape: () => this.setZoom(null)}, t: () => this.go(`/?root=${this.root}`)};
     return !this.from ? leave : {
       ...leave,
       j: () => this.choose(this.at + 1, null), k: () => this.choose(this.at - 1, null), Enter: () => this.open(),
@@ -262,14 +258,8 @@ export class UsageView {
   dispose() {}
 
   async load() {
-    let found;
-    try {
-      found = await get('/api/usage');
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      put(this.body, h('p.quiet', error.status === 503 ? 'No run has ended yet.' : error.message));
-      return;
-    }
+    const found = await get('/api/usage').catch(unread(this.body));
+    if (!found) return;
     const total = found.day[1];
     if (!total) { put(this.body, h('p.quiet', 'No run has ended yet.')); return; }
     put(this.body,
@@ -296,7 +286,7 @@ export class UsageView {
 
   update() {}
 
-  keys() { return {Escape: () => this.go('/')}; }
+  keys() { return {}; }
 }
 
 /** Known costs, and that some are unknown. */

@@ -1,11 +1,13 @@
 // One run: overview, transcript, notes, diff and events.
 
-import {addressOf, againRun, askText, cancelRuns, exportRun, pinRun, resumeRuns, say, unread} from './actions.js';
+import {addressOf, againRun, askText, cancelRuns, exportRun, isReady, pinRun, resumeRuns, say, unread} from './actions.js';
 import {clock, count, counted, diffLines, elapsed, h, lastRecords, markdown, meter, money, put, setText, statusMark, usage} from './dom.js';
 import {RecordList} from './lists.js';
 import {ApiError, get, isLive, nameOf, store, took} from './store.js';
 
 const TABS = ['overview', 'transcript', 'notes', 'diff', 'events'];
+
+const act = (name, does, kind = '') => h('button', {class: kind, disabled: !store.canAct, onclick: does}, name);
 
 export class RunView {
   constructor(go, id, tab = 'overview', hash = '') {
@@ -50,6 +52,7 @@ export class RunView {
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
         const isGone = error.status === 404;
+        this.isUnread = !isGone;
         put(this.head, h('h1', isGone ? 'This run is not in the journal' : 'This run cannot be read'));
         put(this.body, h('p', isGone ? 'It may have been pruned, or the link is of another home.' : error.message), h('p', h('a', {href: '/'}, 'Back to the board')));
         return;
@@ -85,7 +88,11 @@ export class RunView {
 
   update(what) {
     const row = store.rows.get(this.id);
-    if (what === 'board' && !(row && this.list)) { this.load(location.hash); return; }
+    if ((what === 'board' && !(row && this.list)) || (this.isUnread && what === 'state' && store.state === 'live')) {
+      this.isUnread = false;
+      this.load(location.hash);
+      return;
+    }
     if (!row || what === 'doing') return;
     this.list?.grow(row.seq);
     if (what === 'state' && this.whole && this.tab === 'overview') this.overview();
@@ -99,7 +106,7 @@ export class RunView {
   }
 
   tick() {
-    const row = store.rows.get(this.id) ?? this.rowOf();
+    const {row} = this;
     if (!row || !this.figures) return;
     const texts = [took(row), usage(row.usage ?? store.used(this.id)), row.model, counted(row.turns, 'turn'), counted(row.tool_calls, 'tool call')];
     texts.forEach((text, at) => setText(this.figures[at], text));
@@ -108,22 +115,20 @@ export class RunView {
   // --- the head -----------------------------------------------------------------------------------------------------
 
   heading() {
-    const row = store.rows.get(this.id) ?? this.rowOf();
+    const {row} = this;
     if (!row) return;
     const asked = store.questions().find((one) => one.run === this.id);
-    const can = store.state === 'live' && store.journal.state !== 'damaged';
-    const act = (name, does, kind = '') => h('button', {class: kind, disabled: !can, onclick: does}, name);
     this.figures = [1, 2, 3, 4, 5].map(() => h('span'));
     this.title = nameOf(row);
     const path = store.path(this.id);
-    put(this.head,
+    redraw(this.head,
       h('nav.crumbs', {'aria-label': 'Callers'}, h('a', {href: '/'}, 'Board'), path.map((one) => [' › ', h('a', {href: `/run/${one.id}`}, nameOf(one))])),
       h('div.run-title',
         h('h1', nameOf(row)), statusMark(row.status), row.flags.map((name) => h('span', {class: `flag ${name}`}, name)),
         h('div.buttons',
           asked && h('a.button.main', {href: addressOf(asked)}, asked.about ? 'Review' : 'Answer'),
           isLive(row) && row.status !== 'interrupted' && act('Cancel…', () => cancelRuns([this.id])),
-          (!isLive(row) || row.status === 'interrupted') && !asked && act('Resume', () => this.resume(), row.status === 'interrupted' || row.status === 'partial' ? 'main' : ''),
+          this.canResume && !asked && act('Resume', () => this.resume(), row.status === 'interrupted' || row.status === 'partial' ? 'main' : ''),
           (this.whole?.can_again ?? false) && act('Again…', () => this.again()),
           act('Pin', () => pinRun(this.id)),
           h('button', {onclick: () => exportRun(this.id, 'report.html')}, 'Report'),
@@ -139,10 +144,12 @@ export class RunView {
 
   address(tab, id = this.id) { return tab === 'overview' ? `/run/${id}` : `/run/${id}/${tab}`; }
 
-  rowOf() {
+  get canResume() { return this.row && (!isLive(this.row) || this.row.status === 'interrupted'); }
+
+  get row() {
     const one = this.whole;
-    return one && {...one, id: this.id, label: one.label, flags: [], root: this.id, began_at: Date.parse(one.started_at) / 1000,
-      ended_at: one.ended_at ? Date.parse(one.ended_at) / 1000 : null};
+    return store.rows.get(this.id) ?? (one && {...one, id: this.id, label: one.label, flags: [], root: this.id, began_at: Date.parse(one.started_at) / 1000,
+      ended_at: one.ended_at ? Date.parse(one.ended_at) / 1000 : null});
   }
 
   // --- tabs ---------------------------------------------------------------------------------------------------------
@@ -151,8 +158,7 @@ export class RunView {
     const one = this.whole;
     const row = store.rows.get(this.id);
     const ended = one.outcome;
-    const held = this.body.contains(document.activeElement) && document.activeElement.textContent;
-    put(this.body,
+    redraw(this.body,
       ended && ended.status !== 'completed' && this.why(ended, one),
       one.damage && h('p.notice.damaged', one.damage),
       row?.status === 'queued' && h('p.notice', row.reason),
@@ -169,12 +175,10 @@ export class RunView {
           h('section', h('h2', 'Limits'), this.limits(one)),
           one.turns_used.length > 0 && h('section', h('h2', 'Turns'), turnsPlot(one.turns_used), one.is_cut && h('p.quiet', 'The last turns.')),
           h('section', h('h2', 'Last records'), lastRecords(this.id, one.last_records)))));
-    if (held) [...this.body.querySelectorAll('a, button')].find((other) => other.textContent === held)?.focus();
   }
 
   why(ended, one) {
     const [error] = ended.errors ?? [];
-    const act = (name, does, kind) => h('button', {class: kind, disabled: store.state !== 'live', onclick: does}, name);
     return h('section', {class: `why ${ended.status}`},
       h('h2', `Why it stopped: ${ended.status}`),
       error ? ended.errors.map((each) => [h('p', each.message), h('p.remedy', each.recommendation)]) : h('p', ended.summary),
@@ -249,19 +253,26 @@ export class RunView {
   }
 
   keys() {
-    const row = store.rows.get(this.id);
+    const {list, row} = this;
     const asked = store.questions().find((one) => one.run === this.id);
     return {
-      j: () => this.list?.move(1), k: () => this.list?.move(-1),
-      l: () => this.list?.toggle(this.list.at), h: () => this.list?.open.has(this.list.at) && this.list.toggle(this.list.at),
-      f: () => this.list?.follow(),
-      c: () => cancelRuns([this.id]), r: () => (asked ? this.go(addressOf(asked)) : this.resume()),
+      j: () => list?.move(1), k: () => list?.move(-1),
+      l: () => list && !list.open.has(list.at) && list.toggle(list.at), h: () => list?.open.has(list.at) && list.toggle(list.at),
+      f: () => list?.follow(),
+      c: () => cancelRuns([this.id]), r: () => (asked ? this.go(addressOf(asked)) : this.canResume && isReady() && this.resume()),
       a: () => asked && this.go(addressOf(asked)), d: () => asked && this.go(addressOf(asked)),
       e: () => exportRun(this.id), t: () => row && this.go(`/tree/${row.root}`),
-      '[': () => this.sibling(-1), ']': () => this.sibling(1), Escape: () => this.go('/'),
+      '[': () => this.sibling(-1), ']': () => this.sibling(1),
       ...Object.fromEntries(TABS.map((name, at) => [at + 1, () => this.go(this.address(name))])),
     };
   }
+}
+
+/** Replace the content of an element; the link or button with the focus keeps it. */
+function redraw(element, ...children) {
+  const held = element.contains(document.activeElement) && document.activeElement.textContent;
+  put(element, children);
+  if (held) [...element.querySelectorAll('a, button')].find((one) => one.textContent === held)?.focus();
 }
 
 /** Tokens of each turn as bars, and how full the context was as a line. */
