@@ -92,11 +92,11 @@ build/.test-packages: Makefile
 	@apt-get update -qq && apt-get install -y -qq chromium bubblewrap libfaketime zsh fish >/dev/null
 	@mkdir -p build && touch $@
 
-# axe-core (npm) is for these tests only.
+# axe-core, and acorn, which reads JavaScript, are for these tests only.
 WEB := build/web
 $(WEB)/.ready: Makefile
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory test-packages
-	@mkdir -p $(WEB) && cd $(WEB) && npm install --silent --no-audit --no-fund --prefix . axe-core@4.14.0
+	@mkdir -p $(WEB) && cd $(WEB) && npm install --silent --no-audit --no-fund --prefix . axe-core@4.14.0 acorn@8.19.0
 	@touch $@
 
 web-browser: $(WEB)/.ready

@@ -23,6 +23,7 @@ T = TypeVar("T")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 IS_FULL = bool(os.environ.get("DEPUTY_WEB_TESTS"))
 """Whether the long tests run too: `make test-web`."""
+ACORN = Path("build/web/node_modules/acorn/dist/acorn.js")
 AXE = Path(os.environ.get("DEPUTY_AXE", "build/web/node_modules/axe-core/axe.min.js"))
 MISSING = "Chromium is not installed; `make test-packages` installs it"
 
