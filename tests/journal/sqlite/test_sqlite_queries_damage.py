@@ -105,8 +105,8 @@ def test_a_page_that_is_gone_is_refused_or_loses_nothing_unsaid(
             lost = 103 - sum(isinstance(record, Record) for record in found)
             assert not lost or any(isinstance(record, DamagedRecord) for record in found), page
         # A look at everything finds it in any case.
-        with pytest.raises(StorageCorrupt, match="deputy doctor --repair"):
-            reader_of(copy).examine()
+        with pytest.raises(StorageCorrupt, match="deputy doctor --repair"), reader_of(copy) as reader:
+            reader.examine()
     assert 0 < refused < len(content) // PAGE
 
 
