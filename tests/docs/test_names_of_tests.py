@@ -19,6 +19,7 @@ OF_MANY_FILES = {
     "interfaces/web/test_page_at_work.py": "assets of the page, in a browser",
     "interfaces/web/test_page_keys.py": "assets of the page, in a browser",
     "interfaces/web/test_page_states.py": "assets of the page, in a browser",
+    "interfaces/web/test_page_waiting.py": "assets of the page, in a browser",
     "journal/postgres/test_role_rules.py": "roles.sql",
     "journal/postgres/test_roles.py": "roles.sql",
     "journal/test_recorded.py": "recorded journals of earlier versions",

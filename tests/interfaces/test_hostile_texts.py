@@ -116,7 +116,7 @@ def test_the_page_its_stream_the_report_and_the_metrics_show_nothing_hostile(jou
     assert shown["the stream"].count("[redacted]") > len(LINES[::16])
     events = re.findall(r"^event: (.*)$", shown["the stream"], re.MULTILINE)
     assert events == ["rows", "doing", "waiting"]
-    assert all(re.fullmatch(r"(event|id|data): .*|", line) for line in shown["the stream"].split("\n"))
+    assert all(re.fullmatch(r"(event|id|look|data): .*|", line) for line in shown["the stream"].split("\n"))
     assert not [line for line in shown["/metrics"].splitlines() if line.startswith("evil")]
     report = shown[f"/api/runs/{runs[0]}/report.html"]
     assert "&lt;img src=x onerror" in report
