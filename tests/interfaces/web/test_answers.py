@@ -57,6 +57,22 @@ def test_an_approval_on_the_page_lets_exactly_that_call_run(house):
     assert (house.workspace / "a.txt").read_text() == HUGE
 
 
+def test_the_timeline_of_a_run_that_waits_for_an_approval_lasts_until_now(house):
+    scripted_writer(house)
+
+    async def main():
+        async with open_page(house.home) as client, house.open(approval="ask") as runtime:
+            top = await house.begin(runtime, WRITER)
+            (one,) = await until_waiting(client)
+            lanes = (await client.get(f"/api/tree/{top}"))["lanes"]
+            await client.post(f"/api/runs/{one['run']}/answer", answer(one, approve=False))
+            await runtime.engine.result(top)
+            return next(lane["spans"] for lane in lanes if lane["run"] == one["run"])
+
+    kind, _, end, *_ = asyncio.run(main())[-1]
+    assert (kind, end) == ("waiting", None)
+
+
 def test_a_denial_runs_nothing(house):
     scripted_writer(house)
 

@@ -65,7 +65,8 @@ class Lane(NamedTuple):
 
 def is_open(status: RunStatus) -> bool:
     """Whether the lane of a run lasts until now: a process works on it, or it waits for an answer."""
-    return status.state.status == "blocked" or (status.state.is_live and not status.is_orphaned)
+    # While it waits, no process may hold it.
+    return status.state.status in ("blocked", "waiting") or (status.state.is_live and not status.is_orphaned)
 
 
 def lane_of(
