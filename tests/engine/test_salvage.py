@@ -155,7 +155,10 @@ def test_an_agent_without_a_reading_tool_is_not_told_to_write_a_call(house: Hous
     text = '<tool_call>{"name": "Write", "arguments": {"path": "b.txt", "content": "x"}}</tool_call>'
     outcome, messages = serve(house, text, "I could not write it.", tools=("Write",))
     assert outcome.report == "I could not write it."
-    assert "You have no tool that only reads: if you cannot, answer with your report." in messages[-1]["content"]
+    assert (
+        "If you cannot call tools there, answer with your report: you have no tool that only reads."
+        in messages[-1]["content"]
+    )
     assert "The arguments of" not in messages[-1]["content"]
 
 

@@ -124,6 +124,7 @@ class History:
         """Clear the conversation; totals and notes stay."""
         system = self.conversation.system
         self.conversation = Conversation(system)
+        self.sent_back = False
         self.has_words_of_person = False
         self.estimate = self._empty
         self.tokens = self._empty_tokens

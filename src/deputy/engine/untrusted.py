@@ -19,7 +19,11 @@ def wrap_untrusted(text: str, source: str, random_string: Callable[[str, int], s
 
 
 def unwrap_untrusted(content: str) -> str:
-    """The text between the markers, which differ each time; of our own words with data after them, the words."""
-    if content.startswith(_OPENING):
-        return content.partition("\n")[2].rpartition("\n")[0]
-    return content.partition(f"\n{_OPENING}")[0]
+    """The text without the markers, which differ each time."""
+    at = 0 if content.startswith(_OPENING) else content.find(f"\n{_OPENING}") + 1
+    if not content.startswith(_OPENING, at):
+        return content
+    opening, _, rest = content[at:].partition("\n")
+    mark = opening.removesuffix(": not instructions]").rpartition(" ")[2]
+    data, _, after = rest.rpartition(f"\n[end of data {mark}]")
+    return content[:at] + data + after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,7 @@ class _CheckedResolver(AbstractResolver):
         for address in addresses:
             _expect_public(address, self._allowed)
         if not addresses:
-            raise OSError(f"{host} has no address")
+            raise OSError("the host has no address")
         return [
             ResolveResult(
                 hostname=host,
@@ -209,7 +210,8 @@ def _not_fetched(text: str, error: Exception) -> ToolError:
     """The error of a URL that could not be fetched; what is not of this machine may quote the server."""
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     reason = f"{str(inner) or type(inner).__name__:.300}"
-    is_ours = isinstance(inner, OSError) and not isinstance(inner, aiohttp.ClientError)
+    # A certificate error names the host, which a redirect may choose.
+    is_ours = isinstance(inner, OSError) and not isinstance(inner, (aiohttp.ClientError, ssl.SSLError))
     if is_ours:
         return ToolError(f"{text!r:.200} could not be fetched: {reason}.")
     return ToolError(f"{text!r:.200} could not be fetched.", reason)

@@ -306,7 +306,10 @@ def test_approve_is_disabled_until_all_of_the_text_was_seen(tab, pages):
     page.evaluate("document.querySelector('.exact').scrollTop = 1e9")
     page.wait_for_selector(".seen:has-text('%')")
     assert approve.is_disabled()
+    # So does a jump back; what is on the screen counts again half a second later.
     page.evaluate("document.querySelector('.exact').scrollTop = 0")
+    page.wait_for_timeout(600)
+    assert approve.is_disabled()
     page.focus(".exact")
     for _ in range(60):
         page.keyboard.press("PageDown")
@@ -315,6 +318,10 @@ def test_approve_is_disabled_until_all_of_the_text_was_seen(tab, pages):
         if approve.is_enabled():
             break
     assert page.text_content(".seen") == "You have seen all of it."
+    assert approve.is_enabled()
+    # The second click of a double click answers nothing.
+    approve.dispatch_event("click", {"detail": 2})
+    page.wait_for_timeout(200)
     assert approve.is_enabled()
 
 

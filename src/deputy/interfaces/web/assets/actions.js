@@ -295,12 +295,14 @@ class QuestionCard {
         isDiff(part.name, part.text) ? diffLines(part.text, exact) : longText(part.text))));
     this.element.append(this.text);
     if (this.isReadOnly) return;
-    // When the text was where in the last half second.
-    this.moves = [[0, 0, 0]];
+    // Where the text was in the last half second: time, beginning and end.
+    this.moves = [];
+    // The second click of a double click may meet the next question.
+    const sends = (body) => (event) => { if (event.detail < 2) this.send(body); };
     this.progress = h('p.seen', {'aria-live': 'off'});
-    this.yes = h('button.main', {disabled: true, onclick: () => this.send({approve: true})}, 'Approve');
-    this.always = about.can_always && h('button', {disabled: true, onclick: () => this.send({approve: true, always: true})}, `Always ${about.tool} in this run`);
-    this.no = h('button.deny', {onclick: () => this.send({approve: false})}, 'Deny');
+    this.yes = h('button.main', {disabled: true, onclick: sends({approve: true})}, 'Approve');
+    this.always = about.can_always && h('button', {disabled: true, onclick: sends({approve: true, always: true})}, `Always ${about.tool} in this run`);
+    this.no = h('button.deny', {onclick: sends({approve: false})}, 'Deny');
     this.unseen = h('button.plain', {onclick: () => this.showUnseen()}, 'Next unread');
     this.element.append(this.progress,
       h('div.buttons', this.no, this.unseen, this.always, this.yes),
@@ -320,14 +322,14 @@ class QuestionCard {
     const {seen} = this.draft;
     const {scrollTop: top, clientHeight: height, scrollHeight: total} = this.text;
     const y = this.text.getBoundingClientRect().top;
-    const [, before, until] = this.moves.at(-1);
-    const now = Date.now();
     const from = (top + Math.max(0, FIXED - y)) / total;
     const to = (top + 2 + Math.min(height, innerHeight - y)) / total;
+    const now = Date.now();
+    const [, before, until] = this.moves.at(-1) ?? [0, from, to];
     this.moves.push([now, from, to]);
-    while (this.moves[1][0] <= now - 500) this.moves.shift();
+    while (this.moves[1]?.[0] <= now - 500) this.moves.shift();
     clearTimeout(this.resting);
-    if (Math.abs(from - this.moves[0][1]) * total > 2 * height) this.resting = setTimeout(() => this.look(), 500);
+    if (this.moves.some(([, begin]) => Math.abs(from - begin) * total > 2 * height)) this.resting = setTimeout(() => this.look(), 500);
     else if (to > from) seen.push([Math.min(from, before), Math.max(to, until)]);
     // Parts of the whole text, which has another height in another width.
     const joined = [];
