@@ -398,7 +398,12 @@ def test_dragging_over_the_timeline_zooms_and_opens_nothing(tab, pages):
     page.wait_for_selector("button:text-is('Whole time')")
     assert page.url == f"{pages.page.url}/tree/{runs['audit']}"
     page.click("button:text-is('Whole time')")
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
+    # A click is lost when the bar is drawn again between press and release: the time goes on.
+    for _ in range(5):
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
+        page.wait_for_timeout(300)
+        if "/transcript#" in page.url:
+            break
     page.wait_for_url("**/transcript#*")
 
 

@@ -212,7 +212,6 @@ def main() -> None:
 
         register()
     try:
-        _refuse_other_bytes(sys.argv[1:])
         deputy.main(prog_name="deputy", complete_var=COMPLETE_VARIABLE)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -221,17 +220,6 @@ def main() -> None:
         if expected is None:
             raise
         _stop(*expected)
-
-
-def _refuse_other_bytes(arguments: list[str]) -> None:
-    """Refuse arguments that are not text: no journal and no model could take them."""
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            from deputy.core.errors import UsageError
-
-            raise UsageError("argument", argument, "it must be UTF-8") from None
 
 
 def _expected(error: Exception) -> tuple[DeputyError, int] | None:
